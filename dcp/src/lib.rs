@@ -1,0 +1,2 @@
+//! dcp.
+#![deny(unsafe_code)]

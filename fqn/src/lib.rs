@@ -1,0 +1,2 @@
+//! fqn.
+#![forbid(unsafe_code)]

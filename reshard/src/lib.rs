@@ -1,0 +1,2 @@
+//! reshard.
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! ckpt.
+fn main() {}
