@@ -1,2 +1,4 @@
 //! dcp.
 #![deny(unsafe_code)]
+
+pub mod read_at;
