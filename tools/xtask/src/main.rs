@@ -1,2 +1,60 @@
-//! xtask.
-fn main() {}
+//! `cargo xtask`: the project's own chores, the same for people and for CI.
+//!
+//! Invariants: a chore that fails ends with a non-zero code and one sentence that says what to do; nothing is
+//! installed outside the cache folder ([`cache`]); nothing is fetched except through pip and cargo.
+
+mod cache;
+mod error;
+mod process;
+mod python;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use error::Error;
+
+/// Chores of the checkpoint suite.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", disable_help_subcommand = true)]
+struct Arguments {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Debug, Subcommand)]
+enum Chore {
+    /// Set up what tests and demo need: a Python environment with torch, in a cache folder shared by all clones
+    Setup,
+    /// Run the environment's Python: `cargo xtask python -- script.py`
+    Python {
+        /// What Python is given.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().chore) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error}");
+            let mut cause = std::error::Error::source(&error);
+            while let Some(inner) = cause {
+                eprintln!("  because: {inner}");
+                cause = inner.source();
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(chore: Chore) -> Result<ExitCode, Error> {
+    match chore {
+        Chore::Setup => {
+            println!("{}", python::environment()?.folder().display());
+            Ok(ExitCode::SUCCESS)
+        }
+        Chore::Python { arguments } => python::environment()?.hand_over(&arguments),
+    }
+}

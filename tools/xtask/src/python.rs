@@ -1,0 +1,90 @@
+//! The Python environment of tests, fixtures and demo: exactly what `python/requirements.lock` pins, by hash.
+//!
+//! It lies in the shared cache under a name made of the lock file and the interpreter, so a changed pin is another
+//! environment and an old clone keeps its own.
+
+mod interpreter;
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use sha2::{Digest, Sha256};
+
+use crate::error::Error;
+use crate::{cache, process};
+use interpreter::Interpreter;
+
+const LOCK: &str = include_str!("../python/requirements.lock");
+
+/// A complete environment.
+#[derive(Debug)]
+pub(crate) struct Environment {
+    folder: PathBuf,
+}
+
+/// The environment for this checkout; installed on first use.
+pub(crate) fn environment() -> Result<Environment, Error> {
+    let interpreter = Interpreter::find()?;
+    let name = format!("venv-{}", fingerprint(&interpreter));
+    let folder = cache::entry(&cache::folder()?, &name, |folder| install(&interpreter, folder))?;
+    Ok(Environment { folder })
+}
+
+fn fingerprint(interpreter: &Interpreter) -> String {
+    let digest =
+        Sha256::new().chain_update(LOCK).chain_update([0]).chain_update(interpreter.identity()).finalize();
+    digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn install(interpreter: &Interpreter, folder: &Path) -> Result<(), Error> {
+    eprintln!(
+        "setting up Python packages in {} (torch and all it needs: once per machine)",
+        folder.display()
+    );
+    interpreter.create_environment(folder)?;
+    let lock = folder.join("requirements.lock");
+    std::fs::write(&lock, LOCK).map_err(Error::path("write", &lock))?;
+    let mut pip = Command::new(python_in(folder));
+    pip.args(["-m", "pip", "install", "--require-hashes", "--no-deps", "--only-binary=:all:", "--no-input"])
+        .args(["--disable-pip-version-check", "--quiet", "--retries", "5", "--requirement"])
+        .arg(&lock)
+        .stdout(std::io::stderr());
+    process::run(
+        &mut pip,
+        "pip's own message is above; it needs to reach its package index (is this machine offline, or behind a proxy \
+         that pip doesn't know?) and about 9 GB of disk. Running the same command again starts over cleanly",
+    )
+}
+
+fn python_in(folder: &Path) -> PathBuf {
+    folder.join("bin/python")
+}
+
+impl Environment {
+    /// Where it lies.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Its Python, to be given arguments. Nothing of the user's own Python set-up leaks in, nothing is looked up online.
+    pub(crate) fn python(&self) -> Command {
+        let mut command = Command::new(python_in(&self.folder));
+        command
+            .env_remove("PYTHONPATH")
+            .env_remove("PYTHONHOME")
+            .env("PYTHONNOUSERSITE", "1")
+            .env("HF_HUB_OFFLINE", "1")
+            .env("TOKENIZERS_PARALLELISM", "false");
+        command
+    }
+
+    /// Runs its Python with our streams and returns its exit code as ours.
+    pub(crate) fn hand_over(&self, arguments: &[impl AsRef<OsStr>]) -> Result<ExitCode, Error> {
+        let mut command = self.python();
+        command.args(arguments);
+        let status =
+            command.status().map_err(|source| Error::Start { command: process::shown(&command), source })?;
+        Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
+    }
+}
