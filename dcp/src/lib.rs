@@ -1,4 +1,6 @@
 //! dcp.
 #![deny(unsafe_code)]
 
+pub mod digest;
+pub mod fingerprint;
 pub mod read_at;

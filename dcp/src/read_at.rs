@@ -208,7 +208,7 @@ mod tests {
             assert_eq!(source.len(), 100);
             assert_eq!(read(source, 0, 100).unwrap(), data);
             assert_eq!(read(source, 37, 5).unwrap(), [37, 38, 39, 40, 41]);
-            assert_eq!(read(source, 100, 0).unwrap(), []);
+            assert_eq!(read(source, 100, 0).unwrap(), Vec::<u8>::new());
             for (offset, len) in [(99, 2), (100, 1), (101, 0), (u64::MAX, 1), (u64::MAX, 0)] {
                 let kind = read(source, offset, len).unwrap_err().kind();
                 assert_eq!(kind, io::ErrorKind::UnexpectedEof, "{offset}+{len}");

@@ -1,0 +1,51 @@
+//! Speed on one core of what every byte goes through: SHA-256, CRC-32 and fingerprints, beside a copy of the same bytes.
+//!
+//! `cargo bench -p dcp --bench hashing`
+
+use std::{hint::black_box, time::Instant};
+
+use dcp::{
+    digest::{Crc32, Sha256Digest},
+    fingerprint::{ElementWidth, Engine, FingerprintSum},
+};
+
+const LEN: usize = 256 << 20;
+const PIECE: usize = 1 << 20;
+
+fn main() {
+    let bytes: Vec<u8> =
+        (0..LEN / 4).flat_map(|n| (n as u64).wrapping_mul(0x9e37_79b9).to_le_bytes()[..4].to_vec()).collect();
+    let mut copy = vec![0; PIECE];
+    report("memcpy", &bytes, |piece| copy.copy_from_slice(piece));
+    report("sha256", &bytes, |piece| drop(black_box(Sha256Digest::of(piece))));
+    report("crc32", &bytes, |piece| drop(black_box(Crc32::of(piece))));
+    for engine in Engine::available() {
+        for width in [ElementWidth::One, ElementWidth::Two, ElementWidth::Four, ElementWidth::Eight] {
+            let mut sum = FingerprintSum::default();
+            let name = format!("fingerprint {:?} {} B", engine.kind(), width.bytes());
+            report(&name, &bytes, |piece| {
+                if let Err(error) = sum.add_strided_by(engine, width, 0, 1, piece) {
+                    eprintln!("{error}");
+                }
+            });
+            black_box(sum);
+        }
+    }
+}
+
+/// The best of three passes over a sixteenth to the whole of the bytes, whichever takes long enough to be measured.
+fn report(name: &str, bytes: &[u8], mut work: impl FnMut(&[u8])) {
+    let best = (0..3).map(|_| {
+        let start = Instant::now();
+        let mut done = 0;
+        for piece in bytes.chunks_exact(PIECE) {
+            work(black_box(piece));
+            done += piece.len();
+            if start.elapsed().as_millis() > 300 {
+                break;
+            }
+        }
+        done as f64 / start.elapsed().as_secs_f64() / 1e9
+    });
+    println!("{name:28} {:6.2} GB/s", best.fold(0.0, f64::max));
+}
