@@ -4,3 +4,4 @@
 pub mod digest;
 pub mod fingerprint;
 pub mod read_at;
+pub mod store;

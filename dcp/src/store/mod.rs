@@ -1,0 +1,34 @@
+//! The rim: where checkpoints are stored, and the only way to it.
+//!
+//! ```text
+//!  Root ──────► LocalStore ──► Fs (traced) ──► DiskFs
+//!    │  sync        ▲ implements
+//!    └────────► dyn ObjectStore ◄── memory, later buckets
+//! ```
+//!
+//! Invariants: a name that was put is never overwritten by this crate; what a call has put is durable when it returns; a reader sees
+//! an object whole or not at all; no name leads out of the root; an error tells whether something may have landed. Randomness comes in as
+//! a value ([`Nonces`]), and so do stores in memory ([`Stores`]).
+
+mod blob;
+mod coverage;
+mod disk;
+mod error;
+mod fs;
+mod local;
+mod name;
+mod nonce;
+mod open_files;
+mod root;
+mod staging;
+mod stores;
+
+pub use blob::BlobWriter;
+pub use disk::{DiskFs, Links};
+pub use error::{Result, Source, StoreError};
+pub use fs::{DirEntry, FileKind, FileStat, Fs, FsFile};
+pub use local::{Listed, LocalStore};
+pub use name::{ObjectPath, object_path};
+pub use nonce::{Nonce, Nonces, NotANonce, OsNonces, SeededNonces};
+pub use root::{Listing, ObjectInfo, Put, Root};
+pub use stores::{Stores, local_path};
