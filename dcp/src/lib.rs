@@ -1,7 +1,35 @@
-//! dcp.
+//! The native store, the adapters for the formats of others, and the engine that moves bytes between them.
+//!
+//! ```text
+//!  formats::* ─ Source ─► Catalog ─► plan (moves) ─► engine ─► Sink ─ formats::*
+//!                            ▲       shown first     bounded
+//!                            └ fqn::Registry         memory
+//! ```
+//!
+//! A checkpoint is a catalog plus blobs. A format is an adapter: a `Source` yields a catalog and serves byte
+//! ranges, a `Sink` says where bytes go and makes them visible. Nothing outside an adapter knows its format.
 #![deny(unsafe_code)]
 
+mod catalog;
 pub mod digest;
+mod error;
+mod finding;
 pub mod fingerprint;
+mod progress;
 pub mod read_at;
+mod sink;
+mod source;
 pub mod store;
+
+pub use catalog::{
+    BlockRef, Catalog, Chunk, Chunks, CrcRecord, Encoding, FileEntry, FileId, Format, Location, ObjectEntry,
+    PathPart, ReshardRule,
+};
+pub use error::{Error, ErrorKind, Place, Result};
+pub use finding::{Finding, FindingCode, Severity};
+pub use progress::{Cancel, Progress, Silent};
+pub use sink::{
+    Committed, FileDone, Needs, Piece, Sink, TargetChunk, TargetFile, TargetLayout, TargetSpec, TargetTensor,
+    Written,
+};
+pub use source::Source;

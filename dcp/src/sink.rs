@@ -1,0 +1,184 @@
+//! [`Sink`]: the writing half of the format seam. An adapter decides which files there are and where each chunk's
+//! bytes go; the engine moves the bytes; the adapter makes the result visible, all or nothing.
+//!
+//! ```text
+//!  TargetSpec ──► Sink::layout ──► TargetLayout ──► engine: fill chunks at their offsets, any order, any thread
+//!                                                     │ per file, when its last chunk is in: Sink::tail → finish
+//!                                                     ▼ Sink::file_done (durable memory of what is finished)
+//!                                                   Sink::commit: visible, or nothing
+//! ```
+//!
+//! Invariants: chunks of a file never overlap and lie inside it; `head` pieces, chunks and `tail` pieces together
+//! fill a file exactly; nothing under the target's name is visible before `commit`; the same spec gives the same
+//! layout, so that a stopped run can go on.
+
+use bytes::Bytes;
+use fqn::Entry;
+use reshard::Region;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    ObjectEntry, Result, digest::BlockTable, fingerprint::Fingerprint, fingerprint::FingerprintSum,
+    store::BlobWriter,
+};
+
+/// Everything that a target shall hold.
+#[derive(Debug, Clone)]
+pub struct TargetSpec {
+    /// Tensors, named as in the target, in order.
+    pub tensors: Vec<TargetTensor>,
+    /// Non-tensor state.
+    pub objects: Vec<ObjectEntry>,
+    /// Training step, where it is known.
+    pub step: Option<u64>,
+    /// Digest of everything the plan depends on, in hexadecimal; a rerun of the same plan has the same one.
+    pub plan_digest: String,
+    /// Facts to carry over, see [`crate::Catalog::extra`].
+    pub extra: serde_json::Map<String, serde_json::Value>,
+}
+
+/// One tensor of a target.
+#[derive(Debug, Clone)]
+pub struct TargetTensor {
+    /// Name, role, dtype, shape, placement.
+    pub entry: Entry,
+    /// The boxes to write, tiling it exactly, each with the rank that it is written for.
+    pub regions: Vec<(Region, u32)>,
+}
+
+/// Where a target's bytes go.
+#[derive(Debug, Clone, Default)]
+pub struct TargetLayout {
+    /// Files to write.
+    pub files: Vec<TargetFile>,
+    /// Chunks, sorted by file and offset.
+    pub chunks: Vec<TargetChunk>,
+}
+
+/// A file to write.
+#[derive(Debug, Clone)]
+pub struct TargetFile {
+    /// Path relative to the target.
+    pub path: String,
+    /// Bytes, known before the first is written.
+    pub size: u64,
+    /// Bytes known beforehand: headers, padding, archive records.
+    pub head: Vec<Piece>,
+}
+
+/// Bytes at an offset of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Piece {
+    /// First byte's offset.
+    pub offset: u64,
+    /// The bytes.
+    pub bytes: Bytes,
+}
+
+/// A chunk to fill: row-major, little-endian, packed.
+#[derive(Debug, Clone)]
+pub struct TargetChunk {
+    /// Index in [`TargetSpec::tensors`].
+    pub tensor: usize,
+    /// The box.
+    pub region: Region,
+    /// Index in [`TargetLayout::files`].
+    pub file: usize,
+    /// Offset of its first byte.
+    pub offset: u64,
+}
+
+/// What the engine shall compute on the way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Needs {
+    /// CRC-32 of each chunk.
+    pub crc32: bool,
+    /// SHA-256 block table of each file; blocks start at chunk starts.
+    pub blocks: bool,
+}
+
+/// A file that is written and durable.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct FileDone {
+    /// Index in [`TargetLayout::files`].
+    pub file: usize,
+    /// Its path, as a guard against another layout.
+    pub path: String,
+    /// Its size.
+    pub size: u64,
+    /// CRC-32 of its chunks, in the layout's order; empty unless needed.
+    pub crc32: Vec<u32>,
+    /// Its block table; `None` unless needed. Not part of the text form: a store that keeps block tables keeps each as
+    /// an object of its own.
+    #[serde(skip)]
+    pub blocks: Option<BlockTable>,
+    /// What its chunks add to their tensors' fingerprints: index in [`TargetSpec::tensors`] and sum.
+    pub sums: Vec<(usize, FingerprintSum)>,
+}
+
+/// Everything written.
+#[derive(Debug, Clone)]
+pub struct Written {
+    /// One per file, in the layout's order.
+    pub files: Vec<FileDone>,
+    /// One per tensor of the spec, in canonical coordinates.
+    pub fingerprints: Vec<Fingerprint>,
+}
+
+/// What became visible.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Committed {
+    /// Where: a path or URL as the user would give it to the next command.
+    pub target: String,
+    /// Sequence number in the commit log, for the native store.
+    pub sequence: Option<u64>,
+    /// Bytes of all files together, metadata included.
+    pub bytes: u64,
+    /// Number of files, metadata included.
+    pub files: usize,
+}
+
+/// A target being written.
+pub trait Sink: Send + Sync {
+    /// What to compute on the way.
+    fn needs(&self) -> Needs;
+
+    /// Decides files and offsets. Called once, before anything else.
+    ///
+    /// # Errors
+    /// `Conflict` when the target exists, `Incompatible` for what the format can't hold (a dtype, a name).
+    fn layout(&mut self, spec: &TargetSpec) -> Result<TargetLayout>;
+
+    /// Files that an earlier, stopped run of the same plan finished.
+    ///
+    /// # Errors
+    /// The store's.
+    fn finished(&self) -> Result<Vec<FileDone>>;
+
+    /// Opens a file of the layout for writing.
+    ///
+    /// # Errors
+    /// The store's.
+    fn blob(&self, file: usize) -> Result<Box<dyn BlobWriter>>;
+
+    /// The bytes of `file` that depend on its chunks' CRCs (in the layout's order).
+    ///
+    /// # Errors
+    /// `Internal` for a file that is not in the layout.
+    fn tail(&self, file: usize, crc32: &[u32]) -> Result<Vec<Piece>> {
+        let _ = (file, crc32);
+        Ok(Vec::new())
+    }
+
+    /// Remembers, durably, that a file is finished.
+    ///
+    /// # Errors
+    /// The store's.
+    fn file_done(&self, done: &FileDone) -> Result<()>;
+
+    /// Makes the target visible.
+    ///
+    /// # Errors
+    /// `Conflict` when somebody else made it in the meantime; the store's. Nothing is visible then.
+    fn commit(&mut self, written: &Written) -> Result<Committed>;
+}

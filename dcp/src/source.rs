@@ -1,0 +1,37 @@
+//! [`Source`]: the reading half of the format seam. An adapter opens a checkpoint of its format, yields a
+//! [`Catalog`] and serves byte ranges; nothing outside the adapter knows the format.
+
+use std::{fmt, sync::Arc};
+
+use crate::{Catalog, FileId, Finding, Result, digest::BlockTable};
+
+/// An opened checkpoint. Opening reads metadata only; data is read when it is asked for.
+pub trait Source: Send + Sync + fmt::Debug {
+    /// What it holds, invariants checked.
+    fn catalog(&self) -> &Catalog;
+
+    /// Fills `buf` from byte `offset` of `file`. Several threads call it at once.
+    ///
+    /// A file may be virtual (the decompressed form of a stored one); its adapter makes sequential reads cheap.
+    ///
+    /// # Errors
+    /// The file's name is in the message. `Corrupt` where the file ends early.
+    fn read_exact_at(&self, file: FileId, offset: u64, buf: &mut [u8]) -> Result<()>;
+
+    /// The block table of `file`, checked against its root hash; `None` where the format has none.
+    ///
+    /// # Errors
+    /// `Corrupt` when table and root differ.
+    fn blocks(&self, file: FileId) -> Result<Option<Arc<BlockTable>>> {
+        let _ = file;
+        Ok(None)
+    }
+
+    /// What only the adapter can check without reading payloads: orphan and stale files, sizes, an index against
+    /// the files' own headers, contradictions in the metadata, globals of pickles. Box cover, CRCs and blocks are
+    /// checked for all formats alike by `verify`.
+    ///
+    /// # Errors
+    /// Only where the check itself could not be made.
+    fn audit(&self) -> Result<Vec<Finding>>;
+}
