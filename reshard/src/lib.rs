@@ -4,6 +4,14 @@
 //! there are.
 #![forbid(unsafe_code)]
 
+pub mod flat;
+pub mod layout;
+pub mod mesh;
 mod region;
 
+pub use layout::{
+    Divisibility, DivisibilityError, Layout, LayoutError, Owners, Shard, StageError, StageSplit, Stages,
+    TensorLayout, check_divisibility,
+};
+pub use mesh::{Mesh, MeshError};
 pub use region::{Region, RegionError};

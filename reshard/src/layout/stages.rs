@@ -1,0 +1,239 @@
+//! Splitting layers over pipeline stages.
+//!
+//! Invariant of [`Stages`]: stages are contiguous in layer order and none is without a layer, unless the model has no
+//! layers at all.
+
+use std::{collections::BTreeMap, fmt, str::FromStr};
+
+use fqn::{Entry, Registry, StageRule};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// How layers are split over stages. Text: `auto`, `weights`, or numbers of layers: `8,8,8,8`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub enum StageSplit {
+    /// Contiguous and as even as can be; the first stages take one more.
+    #[default]
+    Auto,
+    /// So many layers on each stage.
+    Explicit(Vec<u64>),
+    /// Contiguous, the heaviest stage as light as can be in bytes; embeddings count on the first stage, final norm and
+    /// head on the last.
+    Weights,
+}
+
+/// The stage of every layer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stages {
+    count: u64,
+    of_layer: BTreeMap<u32, u64>,
+}
+
+/// Why layers don't split over stages.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StageError {
+    /// Neither a keyword nor numbers.
+    #[error("{0:?} is no stage split; write `auto`, `weights`, or layers per stage: `8,8,8,8`")]
+    Text(String),
+    /// More stages than layers.
+    #[error("{layers} layers do not fill {stages} pipeline stages; pp can be at most {layers}")]
+    TooFewLayers {
+        /// Layers there are.
+        layers: usize,
+        /// Stages asked for.
+        stages: u64,
+    },
+    /// An explicit split for another number of stages.
+    #[error("stage split {split} names {given} stages, but the mesh has pp={stages}")]
+    Count {
+        /// The split.
+        split: String,
+        /// Stages it names.
+        given: usize,
+        /// Stages there are.
+        stages: u64,
+    },
+    /// An explicit split for another number of layers.
+    #[error("stage split {split} places {given} layers, but the model has {layers}")]
+    Layers {
+        /// The split.
+        split: String,
+        /// Layers it places.
+        given: u64,
+        /// Layers there are.
+        layers: usize,
+    },
+    /// An explicit split with a stage of no layers.
+    #[error("stage split {0} leaves a stage without layers")]
+    EmptyStage(String),
+}
+
+impl StageSplit {
+    /// The stage of every layer that `registry` names, on `count` stages.
+    ///
+    /// # Errors
+    /// Fewer layers than stages, or an explicit split that doesn't add up.
+    pub fn resolve(&self, registry: &Registry, count: u64) -> Result<Stages, StageError> {
+        let weights = Weights::of(registry);
+        let layers = weights.layers.len();
+        let sizes = match self {
+            _ if layers == 0 => Vec::new(),
+            Self::Explicit(sizes) => self.checked(sizes, layers, count)?,
+            _ if u64::try_from(layers).is_ok_and(|layers| layers < count) => {
+                return Err(StageError::TooFewLayers { layers, stages: count });
+            }
+            Self::Auto => even(layers, count),
+            Self::Weights => weights.balanced(count),
+        };
+        let stages = sizes.iter().zip(0..).flat_map(|(size, stage)| (0..*size).map(move |_| stage));
+        Ok(Stages { count, of_layer: weights.layers.keys().copied().zip(stages).collect() })
+    }
+
+    fn checked(&self, sizes: &[u64], layers: usize, stages: u64) -> Result<Vec<u64>, StageError> {
+        let split = self.to_string();
+        let given = sizes.iter().fold(0_u64, |sum, size| sum.saturating_add(*size));
+        if u64::try_from(sizes.len()) != Ok(stages) {
+            return Err(StageError::Count { split, given: sizes.len(), stages });
+        }
+        if sizes.contains(&0) {
+            return Err(StageError::EmptyStage(split));
+        }
+        if u64::try_from(layers) != Ok(given) {
+            return Err(StageError::Layers { split, given, layers });
+        }
+        Ok(sizes.to_vec())
+    }
+}
+
+fn even(layers: usize, count: u64) -> Vec<u64> {
+    let layers = layers as u64;
+    (0..count).map(|stage| layers / count + u64::from(stage < layers % count)).collect()
+}
+
+/// Bytes of each layer and of what the ends hold besides.
+struct Weights {
+    layers: BTreeMap<u32, u64>,
+    first: u64,
+    last: u64,
+}
+
+impl Weights {
+    fn of(registry: &Registry) -> Self {
+        let mut weights = Self { layers: BTreeMap::new(), first: 0, last: 0 };
+        for entry in registry.entries() {
+            weights.count(entry, entry.bytes().unwrap_or(u64::MAX));
+        }
+        weights
+    }
+
+    fn count(&mut self, entry: &Entry, bytes: u64) {
+        let add = |sum: &mut u64| *sum = sum.saturating_add(bytes);
+        if let Some(layer) = entry.layer {
+            add(self.layers.entry(layer).or_default());
+            return;
+        }
+        let stage = entry.placement.as_ref().map(|rule| rule.stage);
+        if matches!(stage, Some(StageRule::First | StageRule::FirstAndLast)) {
+            add(&mut self.first);
+        }
+        if matches!(stage, Some(StageRule::Last | StageRule::FirstAndLast)) {
+            add(&mut self.last);
+        }
+    }
+
+    /// Layers per stage whose heaviest stage is as light as can be: bisection on what a stage may weigh.
+    fn balanced(&self, count: u64) -> Vec<u64> {
+        let total = self.layers.values().fold(0_u64, |sum, bytes| sum.saturating_add(*bytes));
+        let mut high = total.saturating_add(self.first).saturating_add(self.last);
+        let mut low = 0;
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.packed(count, middle).is_some() {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        self.packed(count, high).unwrap_or_else(|| even(self.layers.len(), count))
+    }
+
+    /// Fills stages from the left with at most `limit` bytes each, leaving a layer for every later one.
+    fn packed(&self, count: u64, limit: u64) -> Option<Vec<u64>> {
+        let mut layers = self.layers.values().copied().peekable();
+        let mut left = self.layers.len() as u64;
+        let mut sizes = Vec::new();
+        for stage in 0..count {
+            let later = count - 1 - stage;
+            let base = if stage == 0 { self.first } else { 0 };
+            let mut weight = base.saturating_add(if later == 0 { self.last } else { 0 });
+            let mut size = 0;
+            while let Some(next) =
+                layers.next_if(|bytes| left > later && weight.saturating_add(*bytes) <= limit)
+            {
+                (weight, size, left) = (weight.saturating_add(next), size + 1, left - 1);
+            }
+            if size == 0 {
+                return None;
+            }
+            sizes.push(size);
+        }
+        (left == 0).then_some(sizes)
+    }
+}
+
+impl Stages {
+    /// Number of stages.
+    #[must_use]
+    pub const fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Stage of `layer`; `None` for a layer that isn't there.
+    #[must_use]
+    pub fn of(&self, layer: u32) -> Option<u64> {
+        self.of_layer.get(&layer).copied()
+    }
+
+    /// Number of layers on each stage.
+    #[must_use]
+    pub fn sizes(&self) -> Vec<u64> {
+        let on = |stage| self.of_layer.values().filter(|s| **s == stage).count() as u64;
+        (0..self.count).map(on).collect()
+    }
+}
+
+impl fmt::Display for StageSplit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.pad("auto"),
+            Self::Weights => f.pad("weights"),
+            Self::Explicit(sizes) => f.pad(&sizes.iter().map(u64::to_string).collect::<Vec<_>>().join(",")),
+        }
+    }
+}
+
+impl FromStr for StageSplit {
+    type Err = StageError;
+    fn from_str(text: &str) -> Result<Self, StageError> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "weights" => Ok(Self::Weights),
+            numbers => {
+                let sizes: Result<Vec<u64>, _> =
+                    numbers.split(',').map(|number| number.trim().parse()).collect();
+                sizes.map(Self::Explicit).map_err(|_| StageError::Text(text.escape_default().to_string()))
+            }
+        }
+    }
+}
+
+impl Serialize for StageSplit {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for StageSplit {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
+    }
+}
