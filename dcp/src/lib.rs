@@ -15,6 +15,7 @@ pub mod digest;
 mod error;
 mod finding;
 pub mod fingerprint;
+pub mod pickle;
 mod progress;
 pub mod read_at;
 mod sink;
