@@ -160,6 +160,7 @@ def _enter(rank, worker, world_size, store, arguments):
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=world_size)
     try:
         worker(*arguments)
+        dist.barrier()  # A rank that leaves early makes gloo abort those that still talk to it.
     finally:
         dist.destroy_process_group()
 
