@@ -51,6 +51,12 @@ pub fn runs(region: &Region, shape: &Shape) -> Result<Runs, FlatError> {
 }
 
 impl Runs {
+    /// Runs that are left to come.
+    #[must_use]
+    pub const fn left(&self) -> u64 {
+        self.left
+    }
+
     /// Elements in each run; all runs of a box are equally long.
     #[must_use]
     pub const fn run_len(&self) -> u64 {

@@ -200,7 +200,10 @@ impl TensorLayout {
     /// What the rank at `coords` of `mesh` holds: nothing where another stage has the tensor, else its regions. An empty
     /// shard is one empty region whose offset is the end of each cut dimension, as torch has it.
     #[must_use]
-    pub fn regions_of(&self, coords: &[u64]) -> SmallVec<[Region; 1]> {
+    pub fn regions_of(&self, mesh: &Mesh, coords: &[u64]) -> SmallVec<[Region; 1]> {
+        if !self.is_held_at(mesh, coords) {
+            return SmallVec::new();
+        }
         let at: Dims = self.cuts.iter().map(|cut| coords.get(cut.axis).copied().unwrap_or(0)).collect();
         let regions = self.regions_at(&at);
         if regions.is_empty() { self.empty_at(&at).into_iter().collect() } else { regions }

@@ -4,12 +4,14 @@
 //! rank on a tie: so the choice is balanced and the same wherever it is made.
 
 use fqn::Registry;
+use serde::{Deserialize, Serialize};
 
 use super::{LayoutError, Shard, StageSplit, Stages, TensorLayout};
 use crate::Mesh;
 
 /// What one rank holds and writes, in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct LayoutRank {
     /// Parameters and buffers held.
     pub model: u64,
@@ -112,26 +114,16 @@ impl Layout {
         let mut replicated: Vec<(u64, usize)> = Vec::new();
         let mut writers = std::mem::take(&mut self.writers);
         for (at, (tensor, writers)) in self.tensors.iter().zip(&mut writers).enumerate() {
-            let (mut largest, mut alone) = (0, true);
+            let mut largest = None;
             for shard in tensor.shards(&self.mesh) {
-                let bytes = tensor.bytes(&shard.region);
+                let (bytes, alone) = (tensor.bytes(&shard.region), shard.owners.len() == 1);
                 for rank in shard.owners.iter() {
-                    slot(&mut self.ranks, rank, |held| held.add(tensor, bytes));
+                    slot(&mut self.ranks, rank, |held| held.add(tensor, bytes, alone));
                 }
-                largest = largest.max(bytes);
-                alone &= shard.owners.len() == 1;
+                largest = largest.max((!alone).then_some(bytes));
                 writers.push(first_owner(&shard));
             }
-            if alone {
-                for (shard, writer) in tensor.shards(&self.mesh).zip(writers) {
-                    let bytes = tensor.bytes(&shard.region);
-                    slot(&mut self.ranks, u64::from(*writer), |rank| {
-                        rank.written = rank.written.saturating_add(bytes)
-                    });
-                }
-            } else {
-                replicated.push((largest, at));
-            }
+            replicated.extend(largest.map(|bytes| (bytes, at)));
         }
         replicated.sort_by_key(|&(largest, at)| (std::cmp::Reverse(largest), at));
         for (_, at) in replicated {
@@ -139,9 +131,7 @@ impl Layout {
                 for (shard, writer) in tensor.shards(&self.mesh).zip(writers) {
                     *writer = lightest(&self.ranks, &shard);
                     let bytes = tensor.bytes(&shard.region);
-                    slot(&mut self.ranks, u64::from(*writer), |rank| {
-                        rank.written = rank.written.saturating_add(bytes)
-                    });
+                    slot(&mut self.ranks, u64::from(*writer), |rank| rank.write(bytes));
                 }
             }
         }
@@ -156,7 +146,15 @@ impl LayoutRank {
         self.model.saturating_add(self.optimizer).saturating_add(self.other)
     }
 
-    fn add(&mut self, tensor: &TensorLayout, bytes: u64) {
+    const fn write(&mut self, bytes: u64) {
+        self.written = self.written.saturating_add(bytes);
+    }
+
+    /// Counts a held shard; one that nobody else holds is also written here.
+    fn add(&mut self, tensor: &TensorLayout, bytes: u64, alone: bool) {
+        if alone {
+            self.write(bytes);
+        }
         let role = &tensor.id().role;
         let sum = match (role.is_model(), role.is_optimizer()) {
             (true, _) => &mut self.model,

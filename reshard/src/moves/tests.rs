@@ -1,0 +1,165 @@
+use fqn::{Dtype, Entry, Fqn, Registry, Role, Shape};
+use proptest::prelude::*;
+
+use super::{MoveError, Moves};
+use crate::{
+    Layout, Mesh, Region, StageSplit,
+    copy::{Strided, copy_region},
+    coverage, strategies,
+};
+
+fn layout(shape: &Shape, rule: &fqn::PlacementRule, mesh: &Mesh) -> Layout {
+    let mut entry = Entry::new(Fqn::new("w").unwrap(), Role::Param, Dtype::U8, shape.clone());
+    entry.placement = Some(rule.clone());
+    let mut registry = Registry::new();
+    registry.push(entry).unwrap();
+    Layout::new(&registry, mesh, &StageSplit::Auto).unwrap()
+}
+
+type Buffers = Vec<(Region, Vec<u8>)>;
+
+/// Regions made from what `source` holds, by moves and copies of real bytes.
+fn made(source: &Buffers, targets: impl IntoIterator<Item = Region>) -> Buffers {
+    let regions: Vec<Region> = source.iter().map(|(region, _)| region.clone()).collect();
+    let moves = Moves::new(&regions);
+    let make = |target: Region| {
+        let mut bytes = vec![0; usize::try_from(target.elements()).unwrap()];
+        for part in moves.of(&target).unwrap() {
+            let (held, from) = &source[part.source];
+            copy_region(&part.region, &Strided::row_major(from, held), &mut bytes, &target, 1).unwrap();
+        }
+        (target, bytes)
+    };
+    targets.into_iter().map(make).collect()
+}
+
+fn regions(layout: &Layout) -> Vec<Region> {
+    layout.shards(0).map(|(shard, _)| shard.region).collect()
+}
+
+fn unsharded(shape: &Shape) -> Buffers {
+    let whole = Region::whole(shape).unwrap();
+    let bytes = (0..whole.elements())
+        .map(|n| u8::try_from((n.wrapping_mul(2_654_435_761) >> 7) % 256).unwrap())
+        .collect();
+    vec![(whole, bytes)]
+}
+
+/// What `rank` holds by cutting lists of indices as `torch.chunk` is documented: equal parts of `ceil(n / parts)`
+/// indices until they run out. Shares nothing with the crate but the numbering of ranks.
+fn chunked(shape: &Shape, rule: &fqn::PlacementRule, mesh: &Mesh, rank: u64) -> Region {
+    let mut held: Vec<Vec<u64>> = shape.iter().map(|n| (0..*n).collect()).collect();
+    for (axis, dim) in rule.cuts() {
+        let named = |name: &str| mesh.axes().iter().position(|(axis, _)| axis.as_str() == name);
+        let at =
+            named(axis.as_str()).or_else(|| if axis.as_str() == "dp" { named("dp_shard") } else { None });
+        let Some(at) = at else { continue };
+        let below: u64 = mesh.axes()[at + 1..].iter().map(|(_, extent)| extent).product();
+        let (parts, index) = (mesh.axes()[at].1, rank / below % mesh.axes()[at].1);
+        let mut rest = held[*dim].clone();
+        let size = rest.len().div_ceil(usize::try_from(parts).unwrap());
+        for _ in 0..index {
+            rest.drain(..size.min(rest.len()));
+        }
+        rest.truncate(size);
+        held[*dim] = rest;
+    }
+    let offsets: Vec<u64> =
+        held.iter().zip(shape.iter()).map(|(h, n)| h.first().copied().unwrap_or(*n)).collect();
+    Region::new(&offsets, &held.iter().map(|h| h.len() as u64).collect::<Vec<_>>()).unwrap()
+}
+
+proptest! {
+    #![proptest_config(strategies::config())]
+
+    #[test]
+    fn any_way_over_any_meshes_gives_the_unsharded_bytes(
+        (shape, rules) in strategies::shape_and_rules(3),
+        meshes in prop::collection::vec(strategies::mesh(), 3),
+    ) {
+        let layouts: Vec<Layout> = rules.iter().zip(&meshes).map(|(rule, mesh)| layout(&shape, rule, mesh)).collect();
+        let whole = unsharded(&shape);
+        let a = made(&whole, regions(&layouts[0]));
+        let through = made(&made(&a, regions(&layouts[1])), regions(&layouts[2]));
+        prop_assert_eq!(&through, &made(&a, regions(&layouts[2])));
+        prop_assert_eq!(&through, &made(&whole, regions(&layouts[2])));
+        prop_assert_eq!(made(&through, [whole[0].0.clone()]), whole);
+    }
+
+    #[test]
+    fn every_element_is_owned_exactly_once(
+        (shape, rules) in strategies::shape_and_rules(1), mesh in strategies::mesh()
+    ) {
+        let layout = layout(&shape, &rules[0], &mesh);
+        prop_assert_eq!(coverage::check(&shape, &regions(&layout)), Ok(()));
+        let owned: u64 = layout.ranks().iter().map(|rank| rank.model).sum();
+        let held = layout.shards(0).map(|(shard, _)| shard.region.elements() * shard.owners.len());
+        prop_assert_eq!(owned, held.sum::<u64>());
+        for (shard, writer) in layout.shards(0) {
+            let rank_holds = |rank: &u64| {
+                let coords = mesh.coords(*rank).unwrap();
+                layout.tensors()[0].regions_of(&mesh, &coords).contains(&shard.region)
+            };
+            prop_assert!(shard.owners.contains(writer));
+            prop_assert_eq!(shard.owners.iter().collect::<Vec<_>>(), (0..mesh.ranks()).filter(rank_holds).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn layouts_are_what_nested_torch_chunk_gives(
+        (shape, rules) in strategies::shape_and_rules(1), mesh in strategies::mesh()
+    ) {
+        let layout = layout(&shape, &rules[0], &mesh);
+        for rank in 0..mesh.ranks() {
+            let coords = mesh.coords(rank).unwrap();
+            for region in layout.tensors()[0].regions_of(&mesh, &coords) {
+                prop_assert_eq!(region, chunked(&shape, &rules[0], &mesh, rank));
+            }
+        }
+    }
+
+    #[test]
+    fn a_sub_slice_made_from_chunks_is_a_slice_of_the_whole(
+        (shape, chunks) in strategies::chunking(), seed in prop::collection::vec((0_u64..100, 0_u64..100), 4)
+    ) {
+        let whole = unsharded(&shape);
+        let parts = made(&whole, chunks);
+        let offsets: Vec<u64> = shape.iter().zip(&seed).map(|(n, s)| s.0 % (n + 1)).collect();
+        let extents: Vec<u64> = shape.iter().zip(&offsets).zip(&seed).map(|((n, o), s)| s.1 % (n - o + 1)).collect();
+        let slice = Region::new(&offsets, &extents).unwrap();
+        prop_assert_eq!(made(&parts, [slice.clone()]), made(&whole, [slice]));
+    }
+}
+
+#[test]
+fn the_worked_meshes_lead_back_to_the_same_bytes() {
+    let rule = "tp:0,dp:0,pp:first".parse().unwrap();
+    for way in [
+        &["4x2x8", "8x1x8", "1x1x1", "4x2x8"][..],
+        &["4x8x4", "1x128x1", "4x8x4"],
+        &["dp_replicate=2,dp_shard=4,tp=8", "dp=48", "dp_replicate=2,dp_shard=4,tp=8"],
+    ] {
+        for shape in [Shape::new(&[83, 7]), Shape::new(&[128, 3])] {
+            let layouts: Vec<Layout> =
+                way.iter().map(|mesh| layout(&shape, &rule, &mesh.parse().unwrap())).collect();
+            let first = made(&unsharded(&shape), regions(&layouts[0]));
+            let last = layouts.iter().skip(1).fold(first.clone(), |held, next| made(&held, regions(next)));
+            assert_eq!(last, first);
+        }
+    }
+}
+
+#[test]
+fn what_sources_lack_or_hold_twice_is_named() {
+    let region = |o: &[u64], e: &[u64]| Region::new(o, e).unwrap();
+    let sources = [region(&[0, 0], &[4, 2]), region(&[0, 3], &[4, 3])];
+    let refused = Moves::new(&sources).of(&region(&[1, 0], &[2, 6])).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "target region [1..3, 0..6] needs [1..3, 2..3], which no source chunk holds"
+    );
+    let twice = [region(&[0, 0], &[4, 4]), region(&[9, 9], &[1, 1]), region(&[0, 3], &[4, 3])];
+    let refused = Moves::new(&twice).of(&region(&[1, 0], &[2, 6])).unwrap_err();
+    assert!(matches!(refused, MoveError::Overlap { first: 0, second: 2, .. }), "{refused}");
+    assert_eq!(Moves::new(&sources).of(&region(&[4, 6], &[0, 0])), Ok(Vec::new()));
+}
