@@ -8,10 +8,10 @@ use proptest::prelude::*;
 
 use crate::{Mesh, Region};
 
-/// Configuration with as many cases as `RESHARD_CASES` says; 64 where it says nothing.
+/// Configuration with as many cases as `RESHARD_CASES` says; 128 where it says nothing.
 #[must_use]
 pub fn config() -> ProptestConfig {
-    let cases = std::env::var("RESHARD_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(64);
+    let cases = std::env::var("RESHARD_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(128);
     ProptestConfig { cases, ..ProptestConfig::default() }
 }
 

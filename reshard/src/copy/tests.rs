@@ -67,6 +67,8 @@ fn case() -> impl Strategy<Value = Case> {
 }
 
 proptest! {
+    #![proptest_config(crate::strategies::config())]
+
     #[test]
     fn a_copy_moves_the_elements_asked_for_and_touches_no_other(case in case()) {
         let Case { what, source, target, strides, row_major, element } = case;

@@ -73,6 +73,8 @@ fn chunkings() -> impl Strategy<Value = (Shape, Vec<Region>)> {
 }
 
 proptest! {
+    #![proptest_config(crate::strategies::config())]
+
     #[test]
     fn the_check_agrees_with_counting_every_element((shape, chunks) in chunkings()) {
         let counts = counts(&shape, &chunks);

@@ -30,6 +30,8 @@ fn shape_and_region() -> impl Strategy<Value = (Shape, Region)> {
 }
 
 proptest! {
+    #![proptest_config(crate::strategies::config())]
+
     #[test]
     fn a_flat_range_is_its_boxes_and_its_boxes_are_the_range(
         (shape, _) in shape_and_region(), ends in (any::<u64>(), any::<u64>())
