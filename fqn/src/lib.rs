@@ -16,11 +16,14 @@
 #![forbid(unsafe_code)]
 
 mod dtype;
+pub mod fold;
 mod id;
 mod name;
+pub mod pattern;
 mod placement;
 mod registry;
 mod shape;
+pub mod wrapper;
 
 pub use dtype::{Dtype, UnknownDtype};
 pub use id::{Role, TensorId, UnknownRole};
