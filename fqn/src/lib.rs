@@ -15,19 +15,24 @@
 //! - no I/O, no clock, no randomness: text and values in, values out.
 #![forbid(unsafe_code)]
 
+pub mod dialect;
 mod dtype;
 pub mod fold;
 mod id;
 mod name;
 pub mod pattern;
 mod placement;
+pub mod preset;
+pub mod region;
 mod registry;
 mod shape;
+pub mod state_dict;
 pub mod wrapper;
 
 pub use dtype::{Dtype, UnknownDtype};
 pub use id::{Role, TensorId, UnknownRole};
 pub use name::{Fqn, MAX_NAME_BYTES, NameError, check as check_name};
 pub use placement::{AxisName, AxisPlacement, PlacementError, PlacementRule, StageRule};
+pub use region::{RegionError, RegionMap, RowPermute, RowRun};
 pub use registry::{Alias, Entry, FusionPart, Registry, RegistryError};
 pub use shape::{Dims, Shape};

@@ -1,0 +1,258 @@
+//! Placement presets and user rules: which [`PlacementRule`] a name has on any mesh, as data.
+//!
+//! A rules file is TOML:
+//! ```toml
+//! [[rule]]
+//! match = "layers.*.attention.wq.weight"  # a pattern
+//! place = "tp:0,dp:0,pp:layer"            # tensor parallelism cuts first, data parallelism cuts what is left
+//! divides = "heads"                       # optional: what the tp cut must not break
+//! tied = "tp:0,dp:0,pp:first+last"        # optional: place for an embedding whose head is the same tensor
+//!
+//! [[rename]]
+//! match = "encoder.{**rest}"
+//! to = "{rest}"
+//! ```
+//! Within a file the first rule that matches wins; user rules come before a preset's ([`Rules::before`]).
+//!
+//! Invariants: [`Rules::apply`] changes nothing unless every tensor is covered; a rule that cuts a dimension that the
+//! tensor lacks is an error; optimizer slots of their parameter's shape take its rule, scalar slots replicate.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    AxisName, Fqn, PlacementError, PlacementRule, RegistryError, Shape, TensorId,
+    pattern::{Pattern, PatternError, Template},
+};
+
+mod apply;
+mod detect;
+mod divide;
+mod facts;
+mod parse;
+#[cfg(test)]
+mod tests;
+
+pub use apply::Applied;
+pub use detect::{Fit, detect, named, presets};
+pub use divide::{Constraint, Indivisible};
+pub use facts::{FactError, ModelFacts};
+
+/// What a tensor-parallel cut counts in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unit {
+    /// Query heads.
+    Heads,
+    /// Key and value heads.
+    KvHeads,
+    /// Width of the feed-forward layer.
+    Ffn,
+    /// Rows of the vocabulary: `ceil` chunks are fine, so it constrains nothing.
+    Vocab,
+    /// Experts.
+    Experts,
+    /// Layers, over the pipeline axis.
+    Layers,
+}
+
+/// One placement rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// Names it is for.
+    pub pattern: Pattern,
+    /// Their placement.
+    pub place: PlacementRule,
+    /// Their placement if the tensor is tied.
+    pub tied: Option<PlacementRule>,
+    /// What its tensor-parallel cut counts in.
+    pub divides: Option<Unit>,
+    /// Line in its file.
+    pub line: usize,
+}
+
+/// One rename rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rename {
+    /// Names it is for.
+    pub pattern: Pattern,
+    /// What they become.
+    pub to: Template,
+}
+
+/// What a preset says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Preset {
+    /// Short name: `llama-hf`.
+    pub name: String,
+    /// Name for people.
+    pub title: String,
+    /// Patterns that must all occur for it to be considered.
+    pub needs: Vec<Pattern>,
+    /// Names of the output head: a model that has none ties it to the embedding.
+    pub head: Option<Pattern>,
+}
+
+/// A set of rules, in order of precedence.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Rules {
+    /// The preset they are; `None` for a user's own.
+    pub preset: Option<Preset>,
+    /// Placement rules, first match wins.
+    pub rules: Vec<Rule>,
+    /// Rename rules, first match wins.
+    pub renames: Vec<Rename>,
+}
+
+/// A tensor that no rule covers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Uncovered {
+    /// The tensor.
+    pub id: TensorId,
+    /// The rule whose pattern is nearest.
+    pub nearest: Option<String>,
+}
+
+/// Why rules cannot be read or applied.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RulesError {
+    /// Not TOML.
+    #[error("rules are not TOML: {0}")]
+    Toml(String),
+    /// A key that means nothing.
+    #[error("line {line}: unknown key {key:?} in [{table}]{}", nearest.as_ref().map_or_else(String::new, |n| format!(", did you mean {n:?}?")))]
+    UnknownKey {
+        /// The key.
+        key: String,
+        /// Table it is in.
+        table: &'static str,
+        /// Nearest key that means something.
+        nearest: Option<&'static str>,
+        /// Line.
+        line: usize,
+    },
+    /// A key that a rule needs.
+    #[error("line {line}: [{table}] has no {key:?}")]
+    MissingKey {
+        /// The key.
+        key: &'static str,
+        /// Table.
+        table: &'static str,
+        /// Line.
+        line: usize,
+    },
+    /// A value of another type.
+    #[error("line {line}: {key:?} must be {expected}")]
+    Value {
+        /// The key.
+        key: String,
+        /// What it should be.
+        expected: &'static str,
+        /// Line.
+        line: usize,
+    },
+    /// A pattern or template that is none.
+    #[error("line {line}: {source}")]
+    Pattern {
+        /// Line.
+        line: usize,
+        /// Why.
+        source: PatternError,
+    },
+    /// A placement that is none.
+    #[error("line {line}: {source}")]
+    Place {
+        /// Line.
+        line: usize,
+        /// Why.
+        source: PlacementError,
+    },
+    /// A hole that the pattern doesn't fill.
+    #[error("line {line}: {{{hole}}} in {to:?} is not captured by {pattern:?}")]
+    Hole {
+        /// The hole.
+        hole: String,
+        /// The template.
+        to: String,
+        /// The pattern.
+        pattern: String,
+        /// Line.
+        line: usize,
+    },
+    /// Names that no rule covers.
+    #[error("{}", uncovered_text(.0))]
+    Uncovered(Vec<Uncovered>),
+    /// A cut of a dimension that the tensor lacks.
+    #[error("rule {rule:?} places {id} by {place}, but its shape {shape} has no dimension {dim}")]
+    NoDimension {
+        /// The tensor.
+        id: TensorId,
+        /// Pattern of the rule.
+        rule: String,
+        /// Its placement.
+        place: PlacementRule,
+        /// Shape of the tensor.
+        shape: Shape,
+        /// Missing dimension.
+        dim: usize,
+    },
+    /// `pp:layer` for a tensor of no layer.
+    #[error(
+        "rule {rule:?} places {id} by its layer (pp:layer), but its name holds no layer index: use pp:first, pp:last or pp:all"
+    )]
+    NoLayer {
+        /// The tensor.
+        id: TensorId,
+        /// Pattern of the rule.
+        rule: String,
+    },
+    /// A rename gives a name that is none or is taken.
+    #[error("renaming {from} to {to:?}: {why}")]
+    Rename {
+        /// Name before.
+        from: Fqn,
+        /// Name made.
+        to: String,
+        /// Why not.
+        why: String,
+    },
+    /// Two tensors of one id.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+}
+
+fn uncovered_text(list: &[Uncovered]) -> String {
+    let mut text = format!("{} names are covered by no rule:", list.len());
+    for one in list.iter().take(8) {
+        let near = one.nearest.as_ref().map_or_else(String::new, |n| format!(" (nearest rule {n:?})"));
+        text.push_str(&format!(" {}{near};", one.id));
+    }
+    if list.len() > 8 {
+        text.push_str(&format!(" and {} more;", list.len() - 8));
+    }
+    text + " add a [[rule]] for them"
+}
+
+impl Rules {
+    /// These rules, then `others`: where both match, these win. The preset is that of `others`, if it has one.
+    #[must_use]
+    pub fn before(mut self, others: Self) -> Self {
+        self.rules.extend(others.rules);
+        self.renames.extend(others.renames);
+        self.preset = others.preset.or(self.preset);
+        self
+    }
+
+    /// The rule for `name`.
+    #[must_use]
+    pub fn rule_for(&self, name: &str) -> Option<&Rule> {
+        self.rules.iter().find(|rule| rule.pattern.matches(name))
+    }
+}
+
+impl Rule {
+    /// Dimension and axis of its tensor-parallel (or expert-parallel) cut.
+    pub(crate) fn unit_cut(&self) -> Option<(&AxisName, usize)> {
+        let cuts = self.place.cuts().iter();
+        cuts.map(|(axis, dim)| (axis, *dim)).find(|(axis, _)| matches!(axis.as_str(), "tp" | "ep"))
+    }
+}

@@ -1,0 +1,140 @@
+//! [`ModelFacts`]: the few numbers of a model that a mesh must divide, given or inferred from shapes.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Rules, Unit};
+use crate::{Fqn, Registry, Role, fold};
+
+/// Numbers of a model. `None` is unknown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ModelFacts {
+    /// Query heads.
+    pub heads: Option<u64>,
+    /// Key and value heads.
+    pub kv_heads: Option<u64>,
+    /// Elements of a head.
+    pub head_dim: Option<u64>,
+    /// Width of the residual stream.
+    pub hidden: Option<u64>,
+    /// Width of the feed-forward layer.
+    pub ffn: Option<u64>,
+    /// Rows of the embedding.
+    pub vocab: Option<u64>,
+    /// Layers.
+    pub layers: Option<u64>,
+    /// Experts of a layer.
+    pub experts: Option<u64>,
+}
+
+/// Why facts do not hold.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FactError {
+    /// A given number and a shape disagree.
+    #[error("{what} is given as {given}, but {fqn} says {found}")]
+    Disagrees {
+        /// Which number.
+        what: &'static str,
+        /// As given.
+        given: u64,
+        /// As the shape says.
+        found: u64,
+        /// Tensor that says so.
+        fqn: Fqn,
+    },
+    /// Rows that the heads don't split.
+    #[error("{fqn} has extent {extent} over {what}, which {count} does not divide")]
+    Uneven {
+        /// Which count.
+        what: &'static str,
+        /// The count.
+        count: u64,
+        /// Extent that it should divide.
+        extent: u64,
+        /// Tensor.
+        fqn: Fqn,
+    },
+}
+
+impl ModelFacts {
+    /// Facts from a model's configuration: the keys of Hugging Face's `config.json` or of Meta's `params.json`.
+    /// Keys that are absent stay unknown.
+    #[must_use]
+    pub fn from_config(config: &serde_json::Value) -> Self {
+        let nested = config.get("text_config").filter(|c| c.is_object()).unwrap_or(config);
+        let number = |keys: &[&str]| keys.iter().find_map(|key| nested.get(key)?.as_u64());
+        let heads = number(&["num_attention_heads", "n_head", "n_heads"]);
+        let hidden = number(&["hidden_size", "n_embd", "dim"]);
+        let derived = heads.zip(hidden).filter(|(h, d)| *h > 0 && d.is_multiple_of(*h)).map(|(h, d)| d / h);
+        Self {
+            heads,
+            // Both formats mean "as many as query heads" by leaving it out.
+            kv_heads: number(&["num_key_value_heads", "n_kv_heads"]).or(heads),
+            head_dim: number(&["head_dim"]).or(derived),
+            hidden,
+            ffn: number(&["intermediate_size", "n_inner"]),
+            vocab: number(&["vocab_size"]),
+            layers: number(&["num_hidden_layers", "n_layer", "n_layers"]),
+            experts: number(&["num_local_experts", "n_routed_experts", "num_experts"]),
+        }
+    }
+
+    /// Adds what the shapes of `registry` say by the classes of `rules`, and checks what is given against them.
+    /// Head counts are not in shapes: they stay unknown unless one of them or the head size is given.
+    ///
+    /// # Errors
+    /// A given number that a shape contradicts. A vocabulary given smaller than the embedding is padding, and fine.
+    pub fn inferred(mut self, rules: &Rules, registry: &Registry) -> Result<Self, FactError> {
+        let (q, kv) = (extent(rules, registry, Unit::Heads), extent(rules, registry, Unit::KvHeads));
+        if let (None, Some(heads), Some((rows, _))) = (self.head_dim, self.heads, &q) {
+            self.head_dim = Some(heads).filter(|h| *h > 0 && rows.is_multiple_of(*h)).map(|h| rows / h);
+        }
+        self.heads = counted(self.heads, self.head_dim, q.as_ref(), "heads")?;
+        self.kv_heads = counted(self.kv_heads, self.head_dim, kv.as_ref(), "KV heads")?;
+        self.ffn = stated(self.ffn, extent(rules, registry, Unit::Ffn), "ffn")?;
+        self.experts = stated(self.experts, extent(rules, registry, Unit::Experts), "experts")?;
+        self.vocab = self.vocab.or(extent(rules, registry, Unit::Vocab).map(|(rows, _)| rows));
+        let last =
+            registry.entries().iter().filter_map(|e| Some((fold::layer_of(e.fqn.as_str())?, &e.fqn))).max();
+        self.layers = stated(self.layers, last.map(|(at, fqn)| (u64::from(at) + 1, fqn.clone())), "layers")?;
+        Ok(self)
+    }
+}
+
+/// Extent that the unit's cut sees: of the first parameter, in a rule of that unit.
+fn extent(rules: &Rules, registry: &Registry, unit: Unit) -> Option<(u64, Fqn)> {
+    registry.entries().iter().filter(|e| e.role == Role::Param).find_map(|entry| {
+        let rule = rules.rule_for(entry.fqn.as_str()).filter(|rule| rule.divides == Some(unit))?;
+        let (_, dim) = rule.unit_cut()?;
+        Some((*entry.shape.get(dim)?, entry.fqn.clone()))
+    })
+}
+
+fn stated(
+    given: Option<u64>,
+    found: Option<(u64, Fqn)>,
+    what: &'static str,
+) -> Result<Option<u64>, FactError> {
+    match (given, found) {
+        (Some(given), Some((found, fqn))) if given != found => {
+            Err(FactError::Disagrees { what, given, found, fqn })
+        }
+        (given, found) => Ok(given.or(found.map(|(value, _)| value))),
+    }
+}
+
+fn counted(
+    given: Option<u64>,
+    head_dim: Option<u64>,
+    extent: Option<&(u64, Fqn)>,
+    what: &'static str,
+) -> Result<Option<u64>, FactError> {
+    let Some((extent, fqn)) = extent else { return Ok(given) };
+    let (extent, fqn) = (*extent, fqn.clone());
+    if let Some(count) = given.filter(|&count| count == 0 || !extent.is_multiple_of(count)) {
+        return Err(FactError::Uneven { what, count, extent, fqn });
+    }
+    let found =
+        head_dim.filter(|&size| size > 0 && extent.is_multiple_of(size)).map(|size| (extent / size, fqn));
+    stated(given, found, what)
+}
