@@ -15,6 +15,7 @@
 //! - no I/O, no clock, no randomness: text and values in, values out.
 #![forbid(unsafe_code)]
 
+pub mod baseline;
 pub mod dialect;
 mod dtype;
 pub mod fold;
@@ -27,6 +28,7 @@ pub mod region;
 mod registry;
 mod shape;
 pub mod state_dict;
+pub mod tie;
 pub mod wrapper;
 
 pub use dtype::{Dtype, UnknownDtype};
