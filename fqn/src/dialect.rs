@@ -150,9 +150,9 @@ pub enum TranslateError {
         /// The slot.
         id: TensorId,
         /// Its shape.
-        shape: crate::Shape,
+        shape: Box<crate::Shape>,
         /// Shape of the parameter.
-        parameter: crate::Shape,
+        parameter: Box<crate::Shape>,
     },
     /// The map is impossible.
     #[error("{fqn}: {source}")]
@@ -160,7 +160,7 @@ pub enum TranslateError {
         /// Parameter.
         fqn: Fqn,
         /// Why.
-        source: RegionError,
+        source: Box<RegionError>,
     },
     /// A translated name is no name, or is taken.
     #[error("translating {from} gives {to:?}, which {why}")]

@@ -189,9 +189,9 @@ pub enum RulesError {
         /// Pattern of the rule.
         rule: String,
         /// Its placement.
-        place: PlacementRule,
+        place: String,
         /// Shape of the tensor.
-        shape: Shape,
+        shape: Box<Shape>,
         /// Missing dimension.
         dim: usize,
     },

@@ -108,7 +108,7 @@ pub fn redundant(registry: &Registry) -> Vec<usize> {
     copies.map(|(at, _)| at).collect()
 }
 
-fn groups(registry: &Registry, parent: &mut Vec<usize>) -> Vec<TieGroup> {
+fn groups(registry: &Registry, parent: &mut [usize]) -> Vec<TieGroup> {
     let mut members: std::collections::BTreeMap<usize, Vec<Fqn>> = std::collections::BTreeMap::new();
     for (at, entry) in registry.entries().iter().enumerate().filter(|(_, e)| e.role.is_model()) {
         members.entry(root(parent, at)).or_default().push(entry.fqn.clone());

@@ -13,7 +13,7 @@ const LIKE: f64 = 0.7;
 const MOST_PAIRS: usize = 250_000;
 
 pub(super) fn find(open: &mut Open<'_>, findings: &mut Vec<Finding>) {
-    let sure: [(&str, fn(&str) -> Vec<String>); 3] = [
+    let sure: [(&str, Rule); 3] = [
         ("by wrapper prefixes", |name| vec![wrapper::clean(name).name]),
         ("by a container word", |name| {
             let inner = name
@@ -29,6 +29,9 @@ pub(super) fn find(open: &mut Open<'_>, findings: &mut Vec<Finding>) {
     }
     by_likeness(open, findings);
 }
+
+/// Names that an extra tensor's name may stand for.
+type Rule = fn(&str) -> Vec<String>;
 
 const CONTAINERS: [&str; 4] = ["model", "module", "state_dict", "transformer"];
 
@@ -48,7 +51,7 @@ fn kind(entry: &Entry) -> Kind<'_> {
     (entry.role.slot_name(), is_model(entry), entry.dtype, &entry.shape)
 }
 
-fn by_rule(open: &mut Open<'_>, why: &str, names: fn(&str) -> Vec<String>, findings: &mut Vec<Finding>) {
+fn by_rule(open: &mut Open<'_>, why: &str, names: Rule, findings: &mut Vec<Finding>) {
     let missing: HashMap<(&str, Kind<'_>), &Entry> =
         open.missing.iter().map(|e| ((e.fqn.as_str(), kind(e)), *e)).collect();
     let mut pairs = Vec::new();

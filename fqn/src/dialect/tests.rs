@@ -137,7 +137,7 @@ fn derived_tables_are_left_out_and_ties_are_renamed() {
     registry
         .edit(|e| {
             if e.fqn == embed {
-                e.tie = Some(embed.clone())
+                e.tie = Some(embed.clone());
             }
         })
         .unwrap();

@@ -122,12 +122,12 @@ impl Work<'_> {
             if entry.shape.elements() == Some(1) {
                 return Ok(RegionMap::identity(&entry.shape));
             }
-            let (shape, parameter) = (entry.shape.clone(), parameter.clone());
+            let (shape, parameter) = (Box::new(entry.shape.clone()), Box::new(parameter.clone()));
             return Err(TranslateError::Slot { id: entry.id(), shape, parameter });
         }
         let heads = self.heads(kind, entry)?;
         rope_map(&entry.shape, heads, from, to)
-            .map_err(|source| TranslateError::Region { fqn: entry.fqn.clone(), source })
+            .map_err(|source| TranslateError::Region { fqn: entry.fqn.clone(), source: Box::new(source) })
     }
 
     fn parameter_shape<'e>(&'e self, entry: &'e Entry) -> &'e crate::Shape {

@@ -13,6 +13,9 @@ use super::{IndexSet, index_of};
 /// Stands for an index that was taken out.
 const MARK: &str = "\t";
 
+/// Positions in the input by index tuple.
+type Members = BTreeMap<Vec<u32>, Vec<usize>>;
+
 /// A line of folded names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Folded {
@@ -31,7 +34,7 @@ pub fn fold<S: AsRef<str>>(names: &[S]) -> Vec<Folded> {
 /// Folds names that also agree in `key` of their position: shape, dtype, role.
 #[must_use]
 pub fn fold_by<S: AsRef<str>, K: Eq + Hash>(names: &[S], key: impl Fn(usize) -> K) -> Vec<Folded> {
-    let mut groups: HashMap<(Vec<&str>, K), BTreeMap<Vec<u32>, Vec<usize>>> = HashMap::new();
+    let mut groups: HashMap<(Vec<&str>, K), Members> = HashMap::new();
     for (at, name) in names.iter().enumerate() {
         let (text, indices) = taken_apart(name.as_ref());
         groups.entry((text, key(at))).or_default().entry(indices).or_default().push(at);
@@ -55,7 +58,7 @@ fn taken_apart(name: &str) -> (Vec<&str>, Vec<u32>) {
     (segments.collect(), indices)
 }
 
-fn lines(text: &[&str], members: &BTreeMap<Vec<u32>, Vec<usize>>) -> Vec<Folded> {
+fn lines(text: &[&str], members: &Members) -> Vec<Folded> {
     let tuples: Vec<&[u32]> = members.keys().map(Vec::as_slice).collect();
     let values: Vec<&Vec<usize>> = members.values().collect();
     products(&tuples, &(0..tuples.len()).collect::<Vec<_>>(), 0)

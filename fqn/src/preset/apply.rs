@@ -36,7 +36,7 @@ impl Rules {
             match model.place(entry, &mut applied)? {
                 Some(place) => places.push(place),
                 None => {
-                    uncovered.push(Uncovered { id: entry.id(), nearest: self.nearest(entry.fqn.as_str()) })
+                    uncovered.push(Uncovered { id: entry.id(), nearest: self.nearest(entry.fqn.as_str()) });
                 }
             }
         }
@@ -140,7 +140,7 @@ impl<'a> Model<'a> {
 fn check(entry: &Entry, rule: &Rule, place: &PlacementRule) -> Result<(), RulesError> {
     let pattern = || rule.pattern.to_string();
     if let Some(&(_, dim)) = place.cuts().iter().find(|(_, dim)| *dim >= entry.shape.rank()) {
-        let (place, shape) = (place.clone(), entry.shape.clone());
+        let (place, shape) = (place.to_string(), Box::new(entry.shape.clone()));
         return Err(RulesError::NoDimension { id: entry.id(), rule: pattern(), place, shape, dim });
     }
     let layer = entry.layer.or_else(|| fold::layer_of(entry.fqn.as_str()));

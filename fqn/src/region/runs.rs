@@ -48,8 +48,7 @@ impl RowRuns {
         }
         let count = (self.granule - target % self.granule).min(self.rows.end - target);
         self.rows.start = target + count;
-        let source =
-            if self.width == 0 { target } else { self.back.map_linear(target * self.width) / self.width };
+        let source = self.back.map_linear(target * self.width).checked_div(self.width).unwrap_or(target);
         Some(RowRun { target, source, count })
     }
 }
