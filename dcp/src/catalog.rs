@@ -17,7 +17,7 @@
 
 use bytes::Bytes;
 use fqn::{Dims, Dtype, Entry, Registry, Shape};
-use reshard::Region;
+use reshard::{Mesh, Region, StageSplit};
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
@@ -55,6 +55,10 @@ pub struct Catalog {
     pub objects: Vec<ObjectEntry>,
     /// Training step, where it is known.
     pub step: Option<u64>,
+    /// Mesh it was written on, where the format records one.
+    pub mesh: Option<Mesh>,
+    /// How layers were split over `pp`, where the format records it.
+    pub split: Option<StageSplit>,
     /// Facts that only the format knows (a save id, safetensors' `__metadata__`, unknown attributes), by name, kept
     /// so that a round trip loses nothing.
     pub extra: serde_json::Map<String, serde_json::Value>,
@@ -273,6 +277,8 @@ impl Catalog {
             files: Vec::new(),
             objects: Vec::new(),
             step: None,
+            mesh: None,
+            split: None,
             extra: serde_json::Map::new(),
         }
     }

@@ -12,10 +12,10 @@
 
 mod catalog;
 pub mod digest;
+pub mod element;
 mod error;
 mod finding;
 pub mod fingerprint;
-pub mod pickle;
 mod progress;
 pub mod read_at;
 mod sink;

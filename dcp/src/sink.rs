@@ -14,7 +14,7 @@
 
 use bytes::Bytes;
 use fqn::Entry;
-use reshard::Region;
+use reshard::{Mesh, Region, StageSplit};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -31,6 +31,10 @@ pub struct TargetSpec {
     pub objects: Vec<ObjectEntry>,
     /// Training step, where it is known.
     pub step: Option<u64>,
+    /// Mesh that the regions were laid out for, if for one.
+    pub mesh: Option<Mesh>,
+    /// How layers are split over `pp`, with a mesh.
+    pub split: Option<StageSplit>,
     /// Digest of everything the plan depends on, in hexadecimal; a rerun of the same plan has the same one.
     pub plan_digest: String,
     /// Facts to carry over, see [`crate::Catalog::extra`].
