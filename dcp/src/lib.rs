@@ -11,8 +11,12 @@
 #![deny(unsafe_code)]
 
 mod catalog;
+pub mod commit;
 pub mod digest;
 pub mod element;
+pub mod fingerprint;
+pub mod read_at;
+pub mod store;
 mod error;
 mod finding;
 pub mod fingerprint;

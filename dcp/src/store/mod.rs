@@ -11,13 +11,18 @@
 //! a value ([`Nonces`]), and so do stores in memory ([`Stores`]).
 
 mod blob;
+#[cfg(any(test, feature = "testing"))]
+pub mod conformance;
 mod coverage;
 mod disk;
 mod error;
+#[cfg(any(test, feature = "testing"))]
+pub mod faults;
 mod fs;
 mod local;
 mod name;
 mod nonce;
+mod object_at;
 mod open_files;
 mod root;
 mod staging;
@@ -30,5 +35,6 @@ pub use fs::{DirEntry, FileKind, FileStat, Fs, FsFile};
 pub use local::{Listed, LocalStore};
 pub use name::{ObjectPath, object_path};
 pub use nonce::{Nonce, Nonces, NotANonce, OsNonces, SeededNonces};
+pub use object_at::ObjectAt;
 pub use root::{Listing, ObjectInfo, Put, Root};
 pub use stores::{Stores, local_path};

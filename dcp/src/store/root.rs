@@ -19,6 +19,7 @@ use super::error::{Result, StoreError};
 use super::local::{Listed, LocalStore, etag};
 use super::name::{ObjectPath, PROBE, check_path, object_path};
 use super::nonce::{Nonces, OsNonces};
+use super::object_at::ObjectAt;
 use super::stores::Stores;
 
 /// Where checkpoints live: a folder, or a prefix of any object store. Clones share it.
@@ -234,6 +235,14 @@ impl Root {
         let bytes = self.get_remote_range(path, offset..offset.saturating_add(buf.len() as u64))?;
         buf.copy_from_slice(&bytes);
         Ok(())
+    }
+
+    /// An object as random-access bytes, for the readers of formats.
+    ///
+    /// # Errors
+    /// As [`Root::head`].
+    pub fn reader(&self, path: &ObjectPath) -> Result<ObjectAt> {
+        Ok(ObjectAt::new(self.clone(), path.clone(), self.head(path)?.size))
     }
 
     /// What is known about an object.

@@ -1,50 +1,180 @@
 //! Tests of the synchronous view.
-use super::*;
 
-fn roots() -> Vec<(Root, Option<tempfile::TempDir>)> {
-    let (folder, stores) = (tempfile::tempdir().unwrap(), Stores::new());
-    let local = Root::create(folder.path().to_str().unwrap(), &stores).unwrap();
-    vec![(local, Some(folder)), (Root::create("memory://test/below", &stores).unwrap(), None)]
-}
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use object_store::memory::InMemory;
+
+use super::super::conformance;
+use super::super::faults::{Faults, FaultyStore};
+use super::*;
+use crate::read_at::ReadAt as _;
 
 fn path(name: &str) -> ObjectPath {
     object_path(name).unwrap()
 }
 
 #[test]
-fn what_was_put_is_read_back_whole_and_in_part() {
-    for (root, _folder) in roots() {
-        let name = path("a/b");
-        assert_eq!(root.get_opt(&name).unwrap(), None);
-        assert_eq!(root.put_create(&name, Bytes::from_static(b"0123456789")).unwrap(), Put::Created);
-        assert_eq!(root.put_create(&name, Bytes::from_static(b"x")).unwrap(), Put::Exists);
-        assert_eq!(root.get(&name).unwrap(), "0123456789");
-        assert_eq!(root.get_range(&name, 2..5).unwrap(), "234");
-        assert_eq!(root.get_range(&name, 10..10).unwrap(), "");
-        let mut buf = [0; 3];
-        root.read_exact_at(&name, 7, &mut buf).unwrap();
-        assert_eq!(&buf, b"789");
+fn a_folder_behaves_as_every_store_must() {
+    let (folder, count) = (tempfile::tempdir().unwrap(), AtomicU64::new(0));
+    conformance::all(|| {
+        let below = folder.path().join(count.fetch_add(1, Ordering::Relaxed).to_string());
+        Root::create(below.to_str().unwrap(), &Stores::new()).unwrap()
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_folder_behaves_so_through_the_object_store_trait_too() {
+    let (folder, count) = (tempfile::tempdir().unwrap(), AtomicU64::new(0));
+    conformance::all(|| {
+        let below = folder.path().join(count.fetch_add(1, Ordering::Relaxed).to_string());
+        Root::from_store(Arc::new(LocalStore::create(&below).unwrap()), "folder")
+    })
+    .unwrap();
+}
+
+#[test]
+fn memory_behaves_as_every_store_must() {
+    conformance::all(|| Root::create("memory://test", &Stores::new()).unwrap()).unwrap();
+    conformance::all(|| Root::create("memory://test/some/prefix", &Stores::new()).unwrap()).unwrap();
+}
+
+#[test]
+fn memory_stores_of_two_values_share_nothing_and_of_one_share_all() {
+    let (stores, others) = (Stores::new(), Stores::new());
+    let put = Root::create("memory://a", &stores).unwrap().put_create(&path("x"), Bytes::new());
+    assert_eq!(put.unwrap(), Put::Created);
+    assert!(Root::open("memory://a", &stores).unwrap().get(&path("x")).is_ok());
+    assert!(matches!(Root::open("memory://a", &others), Err(StoreError::NotFound { .. })));
+    assert!(Root::create("memory://a", &others).unwrap().get_opt(&path("x")).unwrap().is_none());
+}
+
+#[test]
+fn locations_that_cannot_be_opened_say_why() {
+    let stores = Stores::new();
+    for remote in ["s3://bucket/x", "gs://bucket", "az://c", "https://host/x", "foo://x"] {
+        let error = Root::open(remote, &stores).unwrap_err();
+        assert!(
+            matches!(error, StoreError::Unsupported { .. }) && error.to_string().contains(remote),
+            "{error}"
+        );
+    }
+    for refused in ["", "memory://", "file://host/x", "a\0b"] {
+        let error = Root::open(refused, &stores).unwrap_err();
+        assert!(matches!(error, StoreError::Refused { .. }), "{refused:?}: {error:?}");
+    }
+    assert!(matches!(Root::open("/nowhere/at/all", &stores), Err(StoreError::NotFound { .. })));
+}
+
+#[test]
+fn a_file_url_and_a_path_with_a_colon_are_folders() {
+    let folder = tempfile::tempdir().unwrap();
+    let odd = folder.path().join("a:b c%20");
+    Root::create(odd.to_str().unwrap(), &Stores::new()).unwrap().put_same(&path("x"), Bytes::new()).unwrap();
+    let url = url::Url::from_file_path(&odd).unwrap();
+    assert!(Root::open(url.as_str(), &Stores::new()).unwrap().get(&path("x")).is_ok());
+}
+
+#[test]
+fn a_store_that_accepts_a_second_create_is_refused() {
+    /// Takes every create for an overwrite, as some gateways do.
+    #[derive(Debug)]
+    struct Careless(InMemory);
+
+    impl fmt::Display for Careless {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("Careless")
+        }
+    }
+
+    #[async_trait::async_trait]
+    impl ObjectStore for Careless {
+        async fn put_opts(
+            &self,
+            location: &ObjectPath,
+            payload: object_store::PutPayload,
+            _: object_store::PutOptions,
+        ) -> object_store::Result<object_store::PutResult> {
+            self.0.put(location, payload).await
+        }
+        async fn put_multipart_opts(
+            &self,
+            location: &ObjectPath,
+            opts: object_store::PutMultipartOptions,
+        ) -> object_store::Result<Box<dyn object_store::MultipartUpload>> {
+            self.0.put_multipart_opts(location, opts).await
+        }
+        async fn get_opts(
+            &self,
+            location: &ObjectPath,
+            options: GetOptions,
+        ) -> object_store::Result<object_store::GetResult> {
+            self.0.get_opts(location, options).await
+        }
+        fn delete_stream(
+            &self,
+            locations: futures::stream::BoxStream<'static, object_store::Result<ObjectPath>>,
+        ) -> futures::stream::BoxStream<'static, object_store::Result<ObjectPath>> {
+            self.0.delete_stream(locations)
+        }
+        fn list(
+            &self,
+            prefix: Option<&ObjectPath>,
+        ) -> futures::stream::BoxStream<'static, object_store::Result<ObjectMeta>> {
+            self.0.list(prefix)
+        }
+        async fn list_with_delimiter(
+            &self,
+            prefix: Option<&ObjectPath>,
+        ) -> object_store::Result<object_store::ListResult> {
+            self.0.list_with_delimiter(prefix).await
+        }
+        async fn copy_opts(
+            &self,
+            from: &ObjectPath,
+            to: &ObjectPath,
+            options: object_store::CopyOptions,
+        ) -> object_store::Result<()> {
+            self.0.copy_opts(from, to, options).await
+        }
+    }
+
+    let root = Root::from_store(Arc::new(Careless(InMemory::new())), "careless");
+    assert!(matches!(root.probe(), Err(StoreError::UnsafeStore { .. })));
+    assert!(root.list(None).unwrap().is_empty());
+}
+
+#[test]
+fn an_object_is_put_although_the_answer_is_lost() {
+    let faults = Faults { lost_answer: 400, conflict_with_itself: 400, ..Faults::default() };
+    let store = Arc::new(FaultyStore::new(Arc::new(InMemory::new()), faults, 7));
+    let root = Root::from_store(store.clone(), "faulty");
+    for i in 0..200 {
+        root.put_same(&path(&format!("{i}")), Bytes::from(format!("content {i}"))).unwrap();
+    }
+    assert!(store.injected() > 100);
+}
+
+#[test]
+fn readers_of_formats_see_an_object_by_position() {
+    let root = Root::create("memory://x", &Stores::new()).unwrap();
+    root.put_same(&path("x"), Bytes::from_static(b"0123456789")).unwrap();
+    let object = root.reader(&path("x")).unwrap();
+    let mut buf = [0; 3];
+    object.read_exact_at(4, &mut buf).unwrap();
+    assert_eq!((object.len(), &buf), (10, b"456"));
+    object.read_exact_at(10, &mut []).unwrap();
+    for (offset, len) in [(8, 3), (11, 0), (u64::MAX, 1)] {
+        let error = object.read_exact_at(offset, &mut vec![0; len]).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::UnexpectedEof, "{offset}+{len}");
     }
 }
 
 #[test]
-fn a_blob_is_written_out_of_order_by_many_threads() {
-    for (root, _folder) in roots() {
-        let name = path("step/data/x");
-        let blob = root.blob(&name, 1 << 20).unwrap();
-        std::thread::scope(|scope| {
-            for worker in 0..4_u8 {
-                let blob = &blob;
-                scope.spawn(move || {
-                    for at in (0..64).rev() {
-                        blob.write_at(u64::from(worker) * (1 << 18) + at * 4096, &[worker; 4096]).unwrap();
-                    }
-                });
-            }
-        });
-        assert!(root.get_opt(&name).unwrap().is_none());
-        blob.finish().unwrap();
-        let expected: Vec<u8> = (0..4_u8).flat_map(|worker| vec![worker; 1 << 18]).collect();
-        assert_eq!(root.get(&name).unwrap(), expected);
-    }
+fn one_file_of_others_is_opened_by_its_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("model.pt"), b"abc").unwrap();
+    let (root, name) = Root::open_foreign_file(&folder.path().join("model.pt")).unwrap();
+    assert_eq!((name.as_ref(), root.get(&name).unwrap().as_ref()), ("model.pt", b"abc".as_ref()));
+    assert!(Root::open_foreign_file(Path::new("/")).is_err());
 }

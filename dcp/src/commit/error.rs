@@ -1,0 +1,100 @@
+//! What can go wrong in reading the log, and in adding to it.
+
+use super::seq::Seq;
+use super::state::Void;
+use crate::store::StoreError;
+
+/// The result of an operation on the log.
+pub type Result<T, E = CommitError> = std::result::Result<T, E>;
+
+/// An operation on the log that failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CommitError {
+    /// The store failed, in a way that leaves no doubt about what is in the log.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The store failed so that nobody knows whether the record is there, or will be. It may be: begin no clean-up. The same draft can be
+    /// appended again; when its record has landed, it is found.
+    #[error(
+        "{path}: cannot tell whether the record was written; nothing may be cleaned up. Append it again when the store answers"
+    )]
+    Unknown {
+        /// The record.
+        path: String,
+        /// What the store said last.
+        #[source]
+        source: StoreError,
+    },
+    /// The record would be void. Nothing was written.
+    #[error("not committed: {void}")]
+    Rejected {
+        /// Why.
+        #[source]
+        void: Void,
+    },
+    /// Others were faster too many times in a row. Nothing was written.
+    #[error(
+        "not committed: {rounds} times another writer was faster; try again, or let fewer of them write at once"
+    )]
+    Contended {
+        /// How many times it was tried.
+        rounds: u32,
+    },
+    /// A record whose bytes are not what its writer wrote.
+    #[error("{path}: damaged record: {reason}; restore it from a copy of this root")]
+    Damaged {
+        /// The record.
+        path: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A record that does not belong where it is: two roots were mixed, or a copy of another state was put over this one.
+    #[error(
+        "{path}: does not belong into this log: {reason}; the root is a mixture of two, or of two states of one"
+    )]
+    Mixed {
+        /// The record.
+        path: String,
+        /// What does not fit.
+        reason: String,
+    },
+    /// A record is missing although later ones are there: a copy that was stopped.
+    #[error("{path}: missing, although record {later} is there; the root was copied in part, copy it again")]
+    Incomplete {
+        /// The record that is missing.
+        path: String,
+        /// A later one that is there.
+        later: Seq,
+    },
+    /// A record of a later format.
+    #[error("{path}: written in format {format}; this program reads up to {known}: use a newer one")]
+    Newer {
+        /// The record.
+        path: String,
+        /// Its format.
+        format: u32,
+        /// The largest that is known.
+        known: u32,
+    },
+    /// A record that uses what this program does not know, and must not ignore.
+    #[error(
+        "{path}: uses features that this program does not know and must not ignore ({features}): use a newer one"
+    )]
+    NotUnderstood {
+        /// The record.
+        path: String,
+        /// The features.
+        features: String,
+    },
+    /// A record that would be larger than what readers take.
+    #[error(
+        "record {seq} would have {size} bytes, too many to be read again; retire checkpoints that are not needed"
+    )]
+    TooLong {
+        /// The record.
+        seq: Seq,
+        /// The bytes that it would have.
+        size: u64,
+    },
+}
