@@ -206,4 +206,4 @@ impl Log {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

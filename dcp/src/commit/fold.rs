@@ -34,4 +34,4 @@ pub fn fold_from(state: State, records: &[Record]) -> Fold {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

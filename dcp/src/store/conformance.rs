@@ -183,7 +183,8 @@ pub fn a_deleted_object_is_gone(root: &Root) -> Outcome {
 /// # Errors
 /// What the store says.
 pub fn a_blob_appears_when_it_is_finished(root: &Root) -> Outcome {
-    for (name, size, piece) in [("empty", 0_usize, 1), ("small", 100_003, 997), ("large", (20 << 20) + 7, 999_983)]
+    for (name, size, piece) in
+        [("empty", 0_usize, 1), ("small", 100_003, 997), ("large", (20 << 20) + 7, 999_983)]
     {
         let name = at(name)?;
         let content: Vec<u8> = (0..size).map(|i| (i % 251).to_le_bytes()[0]).collect();
