@@ -1,0 +1,210 @@
+//! [`Cache`]: pieces of source files that several targets want, each read once.
+//!
+//! Invariants: a piece is read by one thread at a time, the others wait for it; what is held and what is being read
+//! together stay within the capacity, as long as no more pieces are in use than it has room for; the piece that was
+//! not asked for longest goes first. A read that fails leaves no trace, so whoever waited tries again and gets the
+//! error first-hand.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+};
+
+use crate::Result;
+
+/// File and piece.
+pub(crate) type Key = (u32, usize);
+
+/// The bytes of a piece.
+pub(crate) type Block = Arc<Vec<u8>>;
+
+/// Buffers below this are not worth keeping for another piece.
+const WORTH_KEEPING: usize = 512 << 10;
+
+#[derive(Debug)]
+pub(crate) struct Cache {
+    state: Mutex<State>,
+    changed: Condvar,
+    capacity: usize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    slots: HashMap<Key, Slot>,
+    /// Ready pieces by when they were last asked for.
+    order: BTreeMap<u64, Key>,
+    tick: u64,
+    held: usize,
+    most: usize,
+}
+
+#[derive(Debug)]
+enum Slot {
+    Loading,
+    Ready { block: Block, tick: u64 },
+}
+
+/// Takes the mark of a read that did not succeed away, also when the reader panics.
+struct Loading<'c> {
+    cache: &'c Cache,
+    key: Key,
+    len: usize,
+    done: bool,
+}
+
+impl Cache {
+    pub(crate) fn new(capacity: u64) -> Self {
+        let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
+        Self { state: Mutex::default(), changed: Condvar::new(), capacity }
+    }
+
+    /// The piece, if it is here.
+    pub(crate) fn peek(&self, key: Key) -> Option<Block> {
+        self.lock().touch(key)
+    }
+
+    /// The piece of `len` bytes, read by `load` where nobody has it.
+    pub(crate) fn get(
+        &self,
+        key: Key,
+        len: usize,
+        load: impl FnOnce(&mut Vec<u8>) -> Result<()>,
+    ) -> Result<Block> {
+        let mut state = self.lock();
+        loop {
+            if let Some(block) = state.touch(key) {
+                return Ok(block);
+            }
+            if !state.slots.contains_key(&key) {
+                break;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let mut buffer = state.make_room(len, self.capacity);
+        state.slots.insert(key, Slot::Loading);
+        drop(state);
+        let mut loading = Loading { cache: self, key, len, done: false };
+        buffer.resize(len, 0);
+        load(&mut buffer)?;
+        let block = Arc::new(buffer);
+        loading.done = true;
+        self.lock().ready(key, &block);
+        self.changed.notify_all();
+        Ok(block)
+    }
+
+    /// Most bytes that were held at any time.
+    #[cfg(test)]
+    pub(crate) fn most(&self) -> usize {
+        self.lock().most
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing in here can be left half-done by a panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn touch(&mut self, key: Key) -> Option<Block> {
+        self.tick += 1;
+        let Some(Slot::Ready { block, tick }) = self.slots.get_mut(&key) else { return None };
+        self.order.remove(tick);
+        *tick = self.tick;
+        self.order.insert(self.tick, key);
+        Some(Arc::clone(block))
+    }
+
+    fn ready(&mut self, key: Key, block: &Block) {
+        self.tick += 1;
+        self.order.insert(self.tick, key);
+        self.slots.insert(key, Slot::Ready { block: Arc::clone(block), tick: self.tick });
+    }
+
+    /// Lets go of pieces that nobody uses until `len` bytes fit, and takes them; returns a buffer, used where one is left.
+    fn make_room(&mut self, len: usize, capacity: usize) -> Vec<u8> {
+        let mut spare = Vec::new();
+        while self.held.saturating_add(len) > capacity {
+            let free = |key: &Key| match self.slots.get(key) {
+                Some(Slot::Ready { block, .. }) => Arc::strong_count(block) == 1,
+                _ => false,
+            };
+            let Some((tick, key)) =
+                self.order.iter().find(|(_, key)| free(key)).map(|(tick, key)| (*tick, *key))
+            else {
+                break;
+            };
+            self.order.remove(&tick);
+            if let Some(Slot::Ready { block, .. }) = self.slots.remove(&key) {
+                self.held = self.held.saturating_sub(block.len());
+                spare = Arc::try_unwrap(block).unwrap_or_default();
+            }
+        }
+        self.held = self.held.saturating_add(len);
+        self.most = self.most.max(self.held);
+        // A large buffer must not hide behind a small piece, or the count of bytes would be wrong.
+        if len >= WORTH_KEEPING && spare.capacity() >= len { spare } else { Vec::with_capacity(len) }
+    }
+}
+
+impl Drop for Loading<'_> {
+    fn drop(&mut self) {
+        if self.done {
+            return;
+        }
+        let mut state = self.cache.lock();
+        state.slots.remove(&self.key);
+        state.held = state.held.saturating_sub(self.len);
+        drop(state);
+        self.cache.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::Error;
+
+    #[test]
+    fn a_piece_is_read_once_however_many_threads_want_it() {
+        let (cache, reads) = (Cache::new(1000), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for piece in 0..10 {
+                        let block = cache.get((0, piece), 10, |buf| {
+                            reads.fetch_add(1, Ordering::Relaxed);
+                            std::thread::yield_now();
+                            buf.fill(u8::try_from(piece).unwrap());
+                            Ok(())
+                        });
+                        assert_eq!(*block.unwrap(), vec![u8::try_from(piece).unwrap(); 10]);
+                    }
+                });
+            }
+        });
+        assert_eq!(reads.into_inner(), 10);
+    }
+
+    #[test]
+    fn the_piece_not_asked_for_longest_goes_first() {
+        let cache = Cache::new(30);
+        let get = |piece| cache.get((0, piece), 10, |_| Ok(())).map(drop).unwrap();
+        (0..3).for_each(get);
+        get(0);
+        get(3);
+        assert!(cache.peek((0, 1)).is_none());
+        assert!([0, 2, 3].iter().all(|&piece| cache.peek((0, piece)).is_some()));
+        assert_eq!(cache.most(), 30);
+    }
+
+    #[test]
+    fn a_failed_read_is_told_and_tried_again() {
+        let cache = Cache::new(100);
+        assert!(cache.get((0, 0), 10, |_| Err(Error::corrupt("torn"))).is_err());
+        assert!(cache.get((0, 0), 10, |_| Ok(())).is_ok());
+        assert_eq!(cache.lock().held, 10);
+    }
+}

@@ -1,0 +1,232 @@
+//! [`FileChecks`]: what proves the bytes of one source file, piece by piece.
+//!
+//! A block table proves each block on its own. A CRC-32 covers a whole record: its pieces are summed as they come, in any
+//! order, by any thread, and the record is judged when the last one is in. Invariant: pieces stop at every edge of a block
+//! or record, so a piece is proven by what covers it alone.
+
+use std::{
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+};
+
+use super::cuts::Cuts;
+use crate::{
+    CrcRecord, Error, FileEntry, Result,
+    digest::{BlockCodec, BlockTable, Crc32},
+};
+
+/// A mark beside a CRC, which may be any 32-bit number.
+const SEEN: u64 = 1 << 32;
+
+/// What proves the bytes of a file.
+#[derive(Debug)]
+pub(crate) struct FileChecks {
+    pub(crate) cuts: Cuts,
+    table: Option<Arc<BlockTable>>,
+    records: Vec<Record>,
+    crcs: Vec<AtomicU64>,
+}
+
+#[derive(Debug)]
+struct Record {
+    record: CrcRecord,
+    pieces: Range<usize>,
+    missing: AtomicUsize,
+}
+
+/// Bytes that are not those that were written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Bad {
+    /// The bytes of the file that are concerned.
+    pub(crate) range: Range<u64>,
+    /// What differs.
+    pub(crate) what: Differs,
+    pub(crate) message: String,
+}
+
+/// Which kind of proof failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Differs {
+    Block,
+    Record,
+}
+
+impl FileChecks {
+    /// A file of which nothing is proven: pieces for the cache only.
+    pub(crate) fn none(file: &FileEntry) -> Result<Self> {
+        let cuts = Cuts::new(file.size, []).map_err(|error| Error::corrupt(error.to_string()))?;
+        Ok(Self { cuts, table: None, records: Vec::new(), crcs: Vec::new() })
+    }
+
+    /// The checks of a file that has this block table and these records.
+    pub(crate) fn new(
+        file: &FileEntry,
+        table: Option<Arc<BlockTable>>,
+        records: &[CrcRecord],
+    ) -> Result<Self> {
+        if let Some(table) = table {
+            return Self::by_table(file, table);
+        }
+        let records = disjoint(file, records)?;
+        let edges = records.iter().flat_map(|it| [it.offset, it.offset.saturating_add(it.len)]);
+        let cuts = Cuts::new(file.size, edges)
+            .map_err(|error| Error::corrupt(format!("{}: {error}", file.path)).caused_by(error))?;
+        let records: Vec<Record> = records.into_iter().map(|record| Record::new(record, &cuts)).collect();
+        let pieces = if records.is_empty() { 0 } else { cuts.len() };
+        Ok(Self { cuts, table: None, records, crcs: (0..pieces).map(|_| AtomicU64::new(0)).collect() })
+    }
+
+    fn by_table(file: &FileEntry, table: Arc<BlockTable>) -> Result<Self> {
+        if table.file_len() != file.size {
+            return Err(Error::corrupt(format!(
+                "{}: its block table holds {} bytes, the catalog {}",
+                file.path,
+                table.file_len(),
+                file.size
+            )));
+        }
+        if table.blocks().any(|block| block.codec != BlockCodec::None) {
+            return Err(Error::unsupported(format!(
+                "{}: compressed blocks are not read by this build",
+                file.path
+            )));
+        }
+        let cuts = Cuts::from_ends(table.blocks().map(|block| block.stored.end));
+        Ok(Self { cuts, table: Some(table), records: Vec::new(), crcs: Vec::new() })
+    }
+
+    /// Whether anything proves these bytes.
+    pub(crate) fn is_checked(&self) -> bool {
+        self.table.is_some() || !self.records.is_empty()
+    }
+
+    /// Whether blocks prove themselves one by one.
+    pub(crate) fn has_blocks(&self) -> bool {
+        self.table.is_some()
+    }
+
+    /// Compares a piece with what proves it; `false` where nothing covers it.
+    pub(crate) fn check(&self, piece: usize, bytes: &[u8]) -> Result<bool, Bad> {
+        if let Some(table) = &self.table {
+            return match table.check(piece, bytes) {
+                Ok(()) => Ok(true),
+                Err(bad) => {
+                    let message = format!("block {} has another SHA-256 than its table says", bad.block);
+                    Err(Bad { range: bad.range, what: Differs::Block, message })
+                }
+            };
+        }
+        let at = self.records.partition_point(|record| record.pieces.end <= piece);
+        match self.records.get(at) {
+            Some(record) if record.pieces.contains(&piece) => self.sum(record, piece, bytes).map(|()| true),
+            _ => Ok(false),
+        }
+    }
+
+    fn sum(&self, record: &Record, piece: usize, bytes: &[u8]) -> Result<(), Bad> {
+        let Some(slot) = self.crcs.get(piece) else { return Ok(()) };
+        let crc = u64::from(Crc32::of(bytes).value());
+        // A piece that comes again counts once; whoever brings the last one judges.
+        if slot.swap(SEEN | crc, Ordering::AcqRel) & SEEN != 0
+            || record.missing.fetch_sub(1, Ordering::AcqRel) != 1
+        {
+            return Ok(());
+        }
+        record.judge(self)
+    }
+}
+
+impl Record {
+    fn new(record: CrcRecord, cuts: &Cuts) -> Self {
+        let pieces = cuts.covering(&(record.offset..record.offset.saturating_add(record.len)));
+        let missing = AtomicUsize::new(pieces.len());
+        Self { record, pieces, missing }
+    }
+
+    fn judge(&self, checks: &FileChecks) -> Result<(), Bad> {
+        let mut sum = Crc32::new();
+        for piece in self.pieces.clone() {
+            let len = checks.cuts.range(piece).map_or(0, |range| range.end - range.start);
+            let crc = checks.crcs.get(piece).map_or(0, |slot| slot.load(Ordering::Acquire)) & (SEEN - 1);
+            sum.combine(&Crc32::known(u32::try_from(crc).unwrap_or_default(), len));
+        }
+        if sum.value() == self.record.crc32 {
+            return Ok(());
+        }
+        let message = format!("CRC-32 {:08x} is recorded, the bytes have {:08x}", self.record.crc32, sum.value());
+        let range = self.record.offset..self.record.offset.saturating_add(self.record.len);
+        Err(Bad { range, what: Differs::Record, message })
+    }
+}
+
+/// The records sorted, each once; records without bytes have nothing to prove.
+fn disjoint(file: &FileEntry, records: &[CrcRecord]) -> Result<Vec<CrcRecord>> {
+    let mut sorted: Vec<CrcRecord> = records.iter().filter(|record| record.len > 0).copied().collect();
+    sorted.sort_unstable_by_key(|record| (record.offset, record.len, record.crc32));
+    sorted.dedup();
+    for pair in sorted.windows(2) {
+        let [one, next] = pair else { continue };
+        if one.offset.checked_add(one.len).is_none_or(|end| end > next.offset) {
+            return Err(Error::corrupt(format!(
+                "{}: the record at byte {} reaches into the one at byte {}",
+                file.path, one.offset, next.offset
+            )));
+        }
+    }
+    Ok(sorted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Location, digest::table_of};
+
+    fn file(size: u64) -> FileEntry {
+        FileEntry { path: "f".to_owned(), location: Location::InStep, size, blocks: None }
+    }
+
+    fn record(bytes: &[u8], range: Range<usize>) -> CrcRecord {
+        let (offset, len) = (range.start as u64, range.len() as u64);
+        CrcRecord { offset, len, crc32: Crc32::of(&bytes[range]).value() }
+    }
+
+    #[test]
+    fn a_record_is_judged_when_its_last_piece_comes_in_any_order() {
+        let bytes: Vec<u8> = (0..3_000_000_u32).map(|n| n.to_le_bytes()[1] ^ n.to_le_bytes()[0]).collect();
+        let records = [record(&bytes, 100..2_500_000), record(&bytes, 2_500_000..3_000_000)];
+        for flipped in [false, true] {
+            let mut bytes = bytes.clone();
+            bytes[2_000_000] ^= u8::from(flipped);
+            let checks = FileChecks::new(&file(3_000_000), None, &records).unwrap();
+            let mut told = Vec::new();
+            for piece in (0..checks.cuts.len()).rev().chain(0..checks.cuts.len()) {
+                let range = checks.cuts.range(piece).unwrap();
+                let piece = checks.check(piece, &bytes[usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap()]);
+                told.extend(piece.err());
+            }
+            assert_eq!(told.len(), usize::from(flipped));
+            assert!(told.iter().all(|bad| bad.range == (100..2_500_000) && bad.what == Differs::Record));
+        }
+    }
+
+    #[test]
+    fn a_block_is_judged_on_its_own() {
+        let bytes = vec![7_u8; 2_500_000];
+        let layout = crate::digest::BlockLayout::new(2_500_000, [1000]).unwrap();
+        let table = Arc::new(table_of(&bytes, layout, 1).unwrap());
+        let checks = FileChecks::new(&file(2_500_000), Some(Arc::clone(&table)), &[]).unwrap();
+        assert_eq!(checks.check(0, &bytes[..1000]), Ok(true));
+        let bad = checks.check(1, &vec![8; 1 << 20]).unwrap_err();
+        assert_eq!((bad.range, bad.what), (1000..1000 + (1 << 20), Differs::Block));
+        assert!(FileChecks::new(&file(1), Some(table), &[]).is_err());
+    }
+
+    #[test]
+    fn records_that_overlap_are_refused() {
+        let records = [CrcRecord { offset: 0, len: 10, crc32: 0 }, CrcRecord { offset: 9, len: 2, crc32: 0 }];
+        assert!(FileChecks::new(&file(20), None, &records).unwrap_err().to_string().contains("reaches into"));
+    }
+}

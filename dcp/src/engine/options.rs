@@ -1,0 +1,122 @@
+//! What a run may use, and what it tells afterwards.
+
+use std::{num::NonZeroUsize, thread};
+
+use fqn::TensorId;
+use serde::Serialize;
+
+use super::Error;
+use crate::{Result, fingerprint::Fingerprint};
+
+/// Least memory that work is done in: blocks for one thread and some for the cache, with room to spare.
+pub const LEAST_MEMORY: u64 = 16 << 20;
+
+/// How much of what is read is proven on the way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verify {
+    /// Nothing: bytes are taken as they are.
+    None,
+    /// Every block against its SHA-256 and every record read in full against its CRC-32, where the source has them.
+    #[default]
+    Records,
+}
+
+/// What work may use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunOptions {
+    /// Bytes of buffers and cache, whatever the sizes of tensors. Catalogs, and what a sink holds, come on top.
+    pub max_memory: u64,
+    /// Threads that work.
+    pub threads: NonZeroUsize,
+    /// What is proven on the way.
+    pub verify: Verify,
+    /// Target files open at the same time; more of them than this are written in passes.
+    pub open_files: NonZeroUsize,
+}
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        Self {
+            max_memory: 512 << 20,
+            threads: thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
+            verify: Verify::Records,
+            open_files: NonZeroUsize::MIN.saturating_add(255),
+        }
+    }
+}
+
+/// What a run did.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// Bytes read from the source's store.
+    pub bytes_read: u64,
+    /// Bytes that the targets needed, each counted once.
+    pub bytes_needed: u64,
+    /// Bytes written, headers included.
+    pub bytes_written: u64,
+    /// Bytes read for each byte needed.
+    pub read_amplification: f64,
+    /// Calls that read.
+    pub reads: u64,
+    /// Seconds from the first check to the commit.
+    pub seconds: f64,
+    /// Most bytes that buffers and cache could hold together.
+    pub peak_memory: u64,
+    /// Files of the target.
+    pub files: usize,
+    /// Files that an earlier, stopped run had finished.
+    pub skipped_files: usize,
+    /// Rounds over the source, each with at most `open_files` files.
+    pub passes: usize,
+    /// Bytes that were proven against a SHA-256 or CRC-32 while they were read.
+    pub bytes_verified: u64,
+    /// Tensors whose fingerprint was equal to the one that the source had recorded.
+    pub proven: usize,
+    /// Fingerprint of every tensor of the target, in order.
+    pub fingerprints: Vec<(TensorId, Fingerprint)>,
+}
+
+/// How the bound is spent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Budget {
+    pub(crate) threads: usize,
+    /// Bytes of the block cache.
+    pub(crate) cache: u64,
+    /// Most bytes of all together.
+    pub(crate) total: u64,
+}
+
+impl Budget {
+    /// Divides the bound: each thread has `per_thread` bytes of buffers, and up to a half goes to the cache. Fewer
+    /// threads than wanted work where the bound asks for it.
+    pub(crate) fn new(options: &RunOptions, per_thread: u64) -> Result<Self> {
+        if options.max_memory < LEAST_MEMORY {
+            return Err(Error::incompatible(format!(
+                "a memory bound of {} bytes is below the {LEAST_MEMORY} that blocks and cache take at least",
+                options.max_memory
+            ))
+            .hint("raise --max-memory to 16 MiB or more"));
+        }
+        let cache = options.max_memory / 2;
+        let fits = (options.max_memory - cache) / per_thread.max(1);
+        let threads = usize::try_from(fits).unwrap_or(usize::MAX).clamp(1, options.threads.get());
+        let total = cache.saturating_add(per_thread.saturating_mul(threads as u64));
+        Ok(Self { threads, cache, total })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_bound_takes_threads_away_and_a_tiny_one_is_refused() {
+        let many = NonZeroUsize::new(64).unwrap();
+        let options = RunOptions { max_memory: 32 << 20, threads: many, ..RunOptions::default() };
+        let budget = Budget::new(&options, 5 << 20).unwrap();
+        assert_eq!((budget.threads, budget.cache), (3, 16 << 20));
+        assert!(budget.total <= options.max_memory);
+        assert!(Budget::new(&RunOptions { max_memory: 1 << 20, ..options }, 1 << 20).is_err());
+    }
+}

@@ -1,0 +1,380 @@
+//! [`Reader`]: bytes of source files, proven where something proves them, counted, and each read once where the cache
+//! can help it.
+//!
+//! ```text
+//!  a long run ──► whole pieces straight into the target's buffer, proven there ─┐
+//!            └──► ragged ends ─┐                                                ├─► Source::read_exact_at
+//!  short runs ──► Cursor ──────┴─► Cache (one thread reads a piece, proves it) ─┘
+//! ```
+//!
+//! Invariants: with [`Verify::Records`] no byte that a block table covers is handed out unproven; a record's bytes are
+//! handed out before its CRC-32 is complete, and the failure comes before anything is visible; nothing is read that was
+//! not asked for, but for the rest of its piece.
+
+use std::{
+    ops::Range,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use super::{
+    blame,
+    cache::{Block, Cache},
+    checks::{Bad, FileChecks},
+    options::Verify,
+};
+use crate::{CrcRecord, Error, FileId, Result, source::Source};
+
+/// Runs from here on are read straight into the target's buffer.
+const LONG: usize = 64 << 10;
+
+/// Most bytes that are read ahead of a short run, where no cache helps.
+const WINDOW: u64 = 1 << 20;
+
+/// Reads the files of one source.
+#[derive(Debug)]
+pub(crate) struct Reader<'a> {
+    source: &'a dyn Source,
+    verify: Verify,
+    files: Vec<Mutex<Option<Arc<FileChecks>>>>,
+    records: Vec<Vec<CrcRecord>>,
+    cache: Cache,
+    /// Whether others want the rest of a piece too; if not, only what is asked for is read.
+    shared: bool,
+    bytes: AtomicU64,
+    reads: AtomicU64,
+    verified: AtomicU64,
+}
+
+/// What was read so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ReadCounts {
+    pub(crate) bytes: u64,
+    pub(crate) reads: u64,
+    pub(crate) verified: u64,
+}
+
+impl<'a> Reader<'a> {
+    /// A reader for work that wants every byte of what it touches; the cache takes `cache` bytes.
+    pub(crate) fn shared(source: &'a dyn Source, verify: Verify, cache: u64) -> Self {
+        Self::new(source, verify, cache, true)
+    }
+
+    /// A reader for single regions: reads what is asked for, and the blocks around it where those prove it.
+    pub(crate) fn exact(source: &'a dyn Source, verify: Verify, cache: u64) -> Self {
+        Self::new(source, verify, cache, false)
+    }
+
+    fn new(source: &'a dyn Source, verify: Verify, cache: u64, shared: bool) -> Self {
+        let files = source.catalog().files.len();
+        Self {
+            source,
+            verify,
+            files: (0..files).map(|_| Mutex::default()).collect(),
+            records: if verify == Verify::Records { records_of(source, files) } else { Vec::new() },
+            cache: Cache::new(cache),
+            shared,
+            bytes: AtomicU64::new(0),
+            reads: AtomicU64::new(0),
+            verified: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) const fn source(&self) -> &'a dyn Source {
+        self.source
+    }
+
+    pub(crate) fn counts(&self) -> ReadCounts {
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        ReadCounts { bytes: load(&self.bytes), reads: load(&self.reads), verified: load(&self.verified) }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn most_cached(&self) -> usize {
+        self.cache.most()
+    }
+
+    /// What proves the bytes of `file`; its block table is read at the first call.
+    pub(crate) fn checks(&self, file: FileId) -> Result<Arc<FileChecks>> {
+        let entry = self.source.catalog().file(file)?;
+        let at = file.0 as usize;
+        let Some(slot) = self.files.get(at) else {
+            return Err(Error::internal(format!("file {at} came after the reader")));
+        };
+        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(checks) = &*slot {
+            return Ok(Arc::clone(checks));
+        }
+        let checks = match self.verify {
+            Verify::None => FileChecks::none(entry)?,
+            Verify::Records => {
+                let records = self.records.get(at).map_or(&[][..], Vec::as_slice);
+                FileChecks::new(entry, self.source.blocks(file)?, records)?
+            }
+        };
+        Ok(Arc::clone(slot.insert(Arc::new(checks))))
+    }
+
+    /// Fills `dst` from byte `offset` of `file`: for long runs.
+    pub(crate) fn read(&self, cursor: &mut Cursor<'_, '_>, file: FileId, offset: u64, dst: &mut [u8]) -> Result<()> {
+        let checks = self.checks(file)?;
+        if !checks.is_checked() {
+            return self.raw(file, offset, dst);
+        }
+        let end = offset.saturating_add(dst.len() as u64);
+        let (mut at, mut rest) = (offset, dst);
+        while !rest.is_empty() {
+            let first = checks.cuts.at(at);
+            let whole = whole_pieces(&checks, first, at, end);
+            if whole.is_empty() {
+                let range = piece_range(&checks, first)?;
+                let (now, later) = rest.split_at_mut(take(range.end.min(end) - at, rest.len()));
+                // Part of a record proves nothing; then its piece is worth reading only for others.
+                if self.shared || checks.has_blocks() {
+                    cursor.copy(file, at, now)?;
+                } else {
+                    self.raw(file, at, now)?;
+                }
+                (at, rest) = (at + now.len() as u64, later);
+                continue;
+            }
+            let upto = piece_range(&checks, whole.end - 1)?.end;
+            let (now, later) = rest.split_at_mut(take(upto - at, rest.len()));
+            self.raw(file, at, now)?;
+            let mut unproven = &now[..];
+            for piece in whole {
+                let range = piece_range(&checks, piece)?;
+                let (bytes, more) = unproven.split_at(take(range.end - range.start, unproven.len()));
+                self.prove(file, &checks, piece, bytes)?;
+                unproven = more;
+            }
+            (at, rest) = (upto, later);
+        }
+        Ok(())
+    }
+
+    /// A piece through the cache.
+    pub(crate) fn piece(&self, file: FileId, checks: &FileChecks, piece: usize) -> Result<Block> {
+        let range = piece_range(checks, piece)?;
+        let len = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+        self.cache.get((file.0, piece), len, |buffer| {
+            self.raw(file, range.start, buffer)?;
+            self.prove(file, checks, piece, buffer)
+        })
+    }
+
+    /// Bytes straight from the source, counted.
+    pub(crate) fn raw(&self, file: FileId, offset: u64, dst: &mut [u8]) -> Result<()> {
+        self.bytes.fetch_add(dst.len() as u64, Ordering::Relaxed);
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.source.read_exact_at(file, offset, dst)
+    }
+
+    fn prove(&self, file: FileId, checks: &FileChecks, piece: usize, bytes: &[u8]) -> Result<()> {
+        match checks.check(piece, bytes) {
+            Ok(proven) => {
+                self.verified.fetch_add(if proven { bytes.len() as u64 } else { 0 }, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(bad) => Err(self.told(file, &bad)),
+        }
+    }
+
+    fn told(&self, file: FileId, bad: &Bad) -> Error {
+        let catalog = self.source.catalog();
+        let path = catalog.file(file).map_or("?", |entry| entry.path.as_str());
+        let what = blame::describe(catalog, file, &bad.range);
+        Error::corrupt(format!("{path}: bytes {}..{}: {}; {what}", bad.range.start, bad.range.end, bad.message))
+            .hint("`ckpt verify` lists every damaged tensor; take those files from another copy of the checkpoint")
+    }
+}
+
+/// Reads short runs of one thread: keeps the piece at hand that it read last.
+#[derive(Debug)]
+pub(crate) struct Cursor<'r, 'a> {
+    reader: &'r Reader<'a>,
+    here: Option<Here>,
+    checks: Option<(FileId, Arc<FileChecks>)>,
+}
+
+#[derive(Debug)]
+struct Here {
+    file: FileId,
+    range: Range<u64>,
+    block: Block,
+}
+
+impl<'r, 'a> Cursor<'r, 'a> {
+    pub(crate) const fn new(reader: &'r Reader<'a>) -> Self {
+        Self { reader, here: None, checks: None }
+    }
+
+    /// Fills `dst`, by way of pieces where it is short.
+    pub(crate) fn fill(&mut self, file: FileId, offset: u64, dst: &mut [u8]) -> Result<()> {
+        if dst.len() >= LONG { self.reader.read(self, file, offset, dst) } else { self.copy(file, offset, dst) }
+    }
+
+    /// Lets go of the piece at hand, so that the cache may.
+    pub(crate) fn rest(&mut self) {
+        self.here = None;
+    }
+
+    /// Fills `dst` from pieces, whatever its length.
+    fn copy(&mut self, file: FileId, offset: u64, dst: &mut [u8]) -> Result<()> {
+        let (mut at, mut rest) = (offset, dst);
+        while !rest.is_empty() {
+            let had = self.at_hand(file, at).map(|bytes| {
+                let len = bytes.len().min(rest.len());
+                if let (Some(to), Some(from)) = (rest.get_mut(..len), bytes.get(..len)) {
+                    to.copy_from_slice(from);
+                }
+                len
+            });
+            match had {
+                Some(len) => {
+                    at = at.saturating_add(len as u64);
+                    rest = rest.get_mut(len..).unwrap_or_default();
+                }
+                None => self.fetch(file, at)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The bytes from `at` to the end of the piece at hand; `None` if it is another.
+    fn at_hand(&self, file: FileId, at: u64) -> Option<&[u8]> {
+        let here = self.here.as_ref().filter(|here| here.file == file && here.range.contains(&at))?;
+        here.block.get(usize::try_from(at - here.range.start).ok()?..)
+    }
+
+    fn fetch(&mut self, file: FileId, at: u64) -> Result<()> {
+        let checks = match &self.checks {
+            Some((of, checks)) if *of == file => Arc::clone(checks),
+            _ => {
+                let checks = self.reader.checks(file)?;
+                self.checks = Some((file, Arc::clone(&checks)));
+                checks
+            }
+        };
+        let piece = checks.cuts.at(at);
+        let range = piece_range(&checks, piece)?;
+        // Let go first: with one piece at hand and another on the way, a thread would hold two.
+        self.here = None;
+        let block = self.reader.piece(file, &checks, piece)?;
+        self.here = Some(Here { file, range, block });
+        Ok(())
+    }
+
+    /// Fills every cell of `cells`, `dst_step` bytes apart, from cells `step` bytes apart in `file`.
+    pub(crate) fn scatter(&mut self, file: FileId, cells: &Cells, dst: &mut [u8]) -> Result<()> {
+        let (mut done, width) = (0, cells.width);
+        while done < cells.count {
+            let at = cells.offset.saturating_add(cells.step.saturating_mul(done));
+            let to = dst.get_mut(take(cells.dst_step.saturating_mul(done), usize::MAX)..).unwrap_or_default();
+            let fit = self.at_hand(file, at).map_or(0, |bytes| {
+                let step = take(cells.step, usize::MAX);
+                let dst_step = take(cells.dst_step, usize::MAX);
+                let most = take(cells.count - done, usize::MAX);
+                spread(bytes, step, to, dst_step, width, most)
+            });
+            if fit == 0 {
+                // Not at hand, or across the edge of two pieces.
+                self.copy(file, at, to.get_mut(..width).unwrap_or_default())?;
+            }
+            done = done.saturating_add(fit.max(1) as u64);
+        }
+        Ok(())
+    }
+
+    /// Whether pieces serve short runs of `file`: others want their rest too, or a block is what proves them.
+    pub(crate) fn by_piece(&self, file: FileId) -> Result<bool> {
+        Ok(self.reader.shared || self.reader.checks(file)?.has_blocks())
+    }
+
+    /// Fills `dst` and reads nothing beyond `end`: what is read ahead up to there is wanted by later calls.
+    pub(crate) fn ahead(&mut self, file: FileId, offset: u64, end: u64, dst: &mut [u8]) -> Result<()> {
+        let wanted = offset.saturating_add(dst.len() as u64);
+        let held = self.here.as_ref().is_some_and(|here| {
+            here.file == file && here.range.start <= offset && wanted <= here.range.end
+        });
+        if !held {
+            let range = offset..end.min(offset.saturating_add(WINDOW)).max(wanted);
+            let mut window = vec![0; usize::try_from(range.end - range.start).unwrap_or(dst.len())];
+            self.reader.raw(file, offset, &mut window)?;
+            self.here = Some(Here { file, range, block: Arc::new(window) });
+        }
+        self.copy(file, offset, dst)
+    }
+
+    /// Fills `dst` with exactly its own bytes.
+    pub(crate) fn alone(&self, file: FileId, offset: u64, dst: &mut [u8]) -> Result<()> {
+        self.reader.raw(file, offset, dst)
+    }
+}
+
+/// Cells that lie apart, in a file and in the buffer that they go to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cells {
+    /// Byte of the first one in the file.
+    pub(crate) offset: u64,
+    /// Bytes from one to the next in the file.
+    pub(crate) step: u64,
+    /// Bytes from one to the next in the buffer.
+    pub(crate) dst_step: u64,
+    pub(crate) count: u64,
+    /// Bytes of a cell.
+    pub(crate) width: usize,
+}
+
+/// Copies at most `most` cells as far as both sides hold them whole; returns how many.
+fn spread(src: &[u8], step: usize, dst: &mut [u8], dst_step: usize, width: usize, most: usize) -> usize {
+    match width {
+        1 => spread_of::<1>(src, step, dst, dst_step, most),
+        2 => spread_of::<2>(src, step, dst, dst_step, most),
+        4 => spread_of::<4>(src, step, dst, dst_step, most),
+        8 => spread_of::<8>(src, step, dst, dst_step, most),
+        16 => spread_of::<16>(src, step, dst, dst_step, most),
+        _ => 0,
+    }
+}
+
+fn spread_of<const W: usize>(src: &[u8], step: usize, dst: &mut [u8], dst_step: usize, most: usize) -> usize {
+    for cell in 0..most {
+        let from = src.get(cell * step..).and_then(<[u8]>::first_chunk::<W>);
+        let to = dst.get_mut(cell * dst_step..).and_then(<[u8]>::first_chunk_mut::<W>);
+        let (Some(from), Some(to)) = (from, to) else { return cell };
+        *to = *from;
+    }
+    most
+}
+
+/// The pieces from `first` on that lie whole in `at..end`; none where `at` is within one.
+fn whole_pieces(checks: &FileChecks, first: usize, at: u64, end: u64) -> Range<usize> {
+    let begins = checks.cuts.range(first).is_some_and(|range| range.start == at);
+    let behind = checks.cuts.at(end);
+    if begins && behind > first { first..behind } else { first..first }
+}
+
+fn piece_range(checks: &FileChecks, piece: usize) -> Result<Range<u64>> {
+    let range = checks.cuts.range(piece);
+    range.ok_or_else(|| Error::corrupt(format!("bytes behind the last of {} pieces of a file", checks.cuts.len())))
+}
+
+fn take(len: u64, most: usize) -> usize {
+    usize::try_from(len).unwrap_or(most).min(most)
+}
+
+/// The checksummed records of each file that chunks lie in.
+fn records_of(source: &dyn Source, files: usize) -> Vec<Vec<CrcRecord>> {
+    let mut records = vec![Vec::new(); files];
+    for (_, chunks) in source.catalog().iter() {
+        for chunk in &chunks.chunks {
+            if let (Some(record), Some(of)) = (chunk.record, records.get_mut(chunk.file.0 as usize)) {
+                of.push(record);
+            }
+        }
+    }
+    records
+}

@@ -1,0 +1,94 @@
+//! [`Tensors`]: the source's tensors as boxes of cells with the places of their bytes, made when first wanted.
+
+use std::sync::{Arc, OnceLock};
+
+use fqn::Dims;
+use reshard::{Index, Region};
+
+use super::grid::Grid;
+use crate::{Catalog, Chunk, Chunks, Error, FileId, Result};
+
+/// The tensors of a catalog, ready to be read.
+#[derive(Debug)]
+pub(crate) struct Tensors<'a> {
+    catalog: &'a Catalog,
+    ready: Vec<OnceLock<Arc<Tensor>>>,
+}
+
+/// One tensor, ready to be read.
+#[derive(Debug)]
+pub(crate) struct Tensor {
+    pub(crate) grid: Grid,
+    pub(crate) parts: Vec<Part>,
+    index: Index,
+}
+
+/// A chunk in cells.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) region: Region,
+    pub(crate) file: FileId,
+    /// Byte of its first cell.
+    pub(crate) offset: u64,
+    /// Bytes from one cell to the next, for each dimension.
+    pub(crate) strides: Dims,
+}
+
+impl<'a> Tensors<'a> {
+    pub(crate) fn new(catalog: &'a Catalog) -> Self {
+        Self { catalog, ready: (0..catalog.tensors.len()).map(|_| OnceLock::new()).collect() }
+    }
+
+    /// The tensor at a position of the catalog.
+    pub(crate) fn get(&self, at: usize) -> Result<Arc<Tensor>> {
+        let missing = || Error::internal(format!("tensor {at} is not in this catalog of {}", self.ready.len()));
+        let slot = self.ready.get(at).ok_or_else(missing)?;
+        if let Some(ready) = slot.get() {
+            return Ok(Arc::clone(ready));
+        }
+        let entry = self.catalog.registry.entries().get(at).ok_or_else(missing)?;
+        let chunks = self.catalog.tensors.get(at).ok_or_else(missing)?;
+        let made = Tensor::new(Grid::of(entry)?, chunks).map_err(|error| error.at(entry.id()))?;
+        Ok(Arc::clone(slot.get_or_init(|| Arc::new(made))))
+    }
+}
+
+impl Tensor {
+    fn new(grid: Grid, chunks: &Chunks) -> Result<Self> {
+        let parts = chunks.chunks.iter().map(|chunk| Part::new(&grid, chunk)).collect::<Result<Vec<_>>>()?;
+        let index = Index::new(&grid.shape, parts.iter().map(|part| part.region.clone()).collect());
+        Ok(Self { grid, parts, index })
+    }
+
+    /// The parts that share cells with `region`, and what they share.
+    pub(crate) fn sharing(&self, region: &Region) -> Vec<(&Part, Region)> {
+        let found = self.index.query(region);
+        found.into_iter().filter_map(|(at, shared)| Some((self.parts.get(at)?, shared))).collect()
+    }
+}
+
+impl Part {
+    fn new(grid: &Grid, chunk: &Chunk) -> Result<Self> {
+        let region = grid.region(&chunk.region)?;
+        let strides = match &chunk.strides {
+            Some(_) if grid.is_packed() && !chunk.is_packed() => {
+                return Err(Error::unsupported(format!(
+                    "chunk {} has strides, and elements narrower than a byte",
+                    chunk.region
+                )));
+            }
+            Some(strides) if !grid.is_packed() => strides.clone(),
+            _ => fqn::Shape::new(region.extents()).row_major_strides().unwrap_or_default(),
+        };
+        let bytes = strides.iter().map(|stride| stride.checked_mul(grid.width)).collect::<Option<Dims>>();
+        let strides = bytes.ok_or_else(|| Error::corrupt(format!("chunk {} has strides beyond 64 bits", chunk.region)))?;
+        Ok(Self { region, file: chunk.file, offset: chunk.offset, strides })
+    }
+
+    /// Byte of the first cell of `shared`, a box within this part. Its chunk's span was checked to lie in the file.
+    pub(crate) fn first_byte(&self, shared: &Region) -> u64 {
+        let starts = shared.offsets().iter().zip(self.region.offsets()).map(|(at, base)| at - base);
+        let steps = starts.zip(&self.strides).map(|(at, stride)| at.saturating_mul(*stride));
+        steps.fold(self.offset, u64::saturating_add)
+    }
+}
