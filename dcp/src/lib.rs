@@ -14,6 +14,7 @@ mod catalog;
 pub mod commit;
 pub mod digest;
 pub mod element;
+pub mod engine;
 mod error;
 mod finding;
 pub mod fingerprint;

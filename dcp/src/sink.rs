@@ -116,8 +116,13 @@ pub struct FileDone {
     /// an object of its own.
     #[serde(skip)]
     pub blocks: Option<BlockTable>,
-    /// What its chunks add to their tensors' fingerprints: index in [`TargetSpec::tensors`] and sum.
+    /// What its chunks add to their tensors' fingerprints: index in [`TargetSpec::tensors`] and sum, in the target's own
+    /// coordinates.
     pub sums: Vec<(usize, FingerprintSum)>,
+    /// The same in the source's coordinates, for tensors whose rows were mapped: what the source's own fingerprint is
+    /// compared with.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub source_sums: Vec<(usize, FingerprintSum)>,
 }
 
 /// Everything written.
@@ -125,7 +130,7 @@ pub struct FileDone {
 pub struct Written {
     /// One per file, in the layout's order.
     pub files: Vec<FileDone>,
-    /// One per tensor of the spec, in canonical coordinates.
+    /// One per tensor of the spec, in the target's coordinates.
     pub fingerprints: Vec<Fingerprint>,
 }
 

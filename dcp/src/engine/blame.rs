@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use fqn::{Dims, Entry, Shape, TensorId};
-use reshard::{Region, boxes};
+use reshard::{Region, flat::boxes};
 
 use super::grid::Grid;
 use crate::{Catalog, Chunk, FileId};

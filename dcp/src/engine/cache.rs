@@ -59,6 +59,7 @@ impl Cache {
     }
 
     /// The piece, if it is here.
+    #[cfg(test)]
     pub(crate) fn peek(&self, key: Key) -> Option<Block> {
         self.lock().touch(key)
     }

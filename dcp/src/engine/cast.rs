@@ -41,7 +41,13 @@ impl Cast {
             (len / width, len % width)
         });
         if counts[0] != counts[1] || counts[0].1 != 0 {
-            return Err(Error::internal(format!("{} bytes of {} for {} of {}", src.len(), self.from, dst.len(), self.to)));
+            return Err(Error::internal(format!(
+                "{} bytes of {} for {} of {}",
+                src.len(),
+                self.from,
+                dst.len(),
+                self.to
+            )));
         }
         match self.from {
             Dtype::F64 => each::<8>(src, dst, self.to, f64::from_le_bytes),
@@ -117,7 +123,11 @@ mod tests {
             (1e300, bf16::INFINITY),
             (-1e-300, bf16::NEG_ZERO),
         ] {
-            assert_eq!(cast(Dtype::F64, Dtype::BF16, &value.to_le_bytes()), wanted.to_le_bytes(), "{value:e}");
+            assert_eq!(
+                cast(Dtype::F64, Dtype::BF16, &value.to_le_bytes()),
+                wanted.to_le_bytes(),
+                "{value:e}"
+            );
         }
         let middle = 1.0 + 2_f64.powi(-11);
         assert_eq!(cast(Dtype::F64, Dtype::F16, &middle.to_le_bytes()), f16::ONE.to_le_bytes());
@@ -132,10 +142,14 @@ mod tests {
             for wide in [Dtype::F32, Dtype::F64] {
                 let back = cast(wide, narrow, &cast(narrow, wide, &all));
                 for (bits, back) in (0..=u16::MAX).zip(back.as_chunks::<2>().0) {
-                    let (exponent, mantissa) = if narrow == Dtype::F16 { (0x7c00, 0x3ff) } else { (0x7f80, 0x7f) };
+                    let (exponent, mantissa) =
+                        if narrow == Dtype::F16 { (0x7c00, 0x3ff) } else { (0x7f80, 0x7f) };
                     let nan = |bits: u16| bits & exponent == exponent && bits & mantissa != 0;
                     let back = u16::from_le_bytes(*back);
-                    assert!(back == bits || (nan(bits) && nan(back)), "{narrow} {bits:04x} came back as {back:04x}");
+                    assert!(
+                        back == bits || (nan(bits) && nan(back)),
+                        "{narrow} {bits:04x} came back as {back:04x}"
+                    );
                 }
             }
         }

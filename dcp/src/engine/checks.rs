@@ -55,23 +55,20 @@ pub(crate) enum Differs {
 }
 
 impl FileChecks {
-    /// A file of which nothing is proven: pieces for the cache only.
-    pub(crate) fn none(file: &FileEntry) -> Result<Self> {
-        let cuts = Cuts::new(file.size, []).map_err(|error| Error::corrupt(error.to_string()))?;
-        Ok(Self { cuts, table: None, records: Vec::new(), crcs: Vec::new() })
-    }
-
-    /// The checks of a file that has this block table and these records.
+    /// The checks of a file that has this block table and these records. Without a table, pieces stop at `edges` too.
     pub(crate) fn new(
         file: &FileEntry,
         table: Option<Arc<BlockTable>>,
         records: &[CrcRecord],
+        edges: &[u64],
     ) -> Result<Self> {
         if let Some(table) = table {
             return Self::by_table(file, table);
         }
         let records = disjoint(file, records)?;
-        let edges = records.iter().flat_map(|it| [it.offset, it.offset.saturating_add(it.len)]);
+        let of_records = records.iter().flat_map(|it| [it.offset, it.offset.saturating_add(it.len)]);
+        let mut edges: Vec<u64> = edges.iter().copied().chain(of_records).collect();
+        edges.sort_unstable();
         let cuts = Cuts::new(file.size, edges)
             .map_err(|error| Error::corrupt(format!("{}: {error}", file.path)).caused_by(error))?;
         let records: Vec<Record> = records.into_iter().map(|record| Record::new(record, &cuts)).collect();
@@ -156,7 +153,8 @@ impl Record {
         if sum.value() == self.record.crc32 {
             return Ok(());
         }
-        let message = format!("CRC-32 {:08x} is recorded, the bytes have {:08x}", self.record.crc32, sum.value());
+        let message =
+            format!("CRC-32 {:08x} is recorded, the bytes have {:08x}", self.record.crc32, sum.value());
         let range = self.record.offset..self.record.offset.saturating_add(self.record.len);
         Err(Bad { range, what: Differs::Record, message })
     }
@@ -200,11 +198,14 @@ mod tests {
         for flipped in [false, true] {
             let mut bytes = bytes.clone();
             bytes[2_000_000] ^= u8::from(flipped);
-            let checks = FileChecks::new(&file(3_000_000), None, &records).unwrap();
+            let checks = FileChecks::new(&file(3_000_000), None, &records, &[]).unwrap();
             let mut told = Vec::new();
             for piece in (0..checks.cuts.len()).rev().chain(0..checks.cuts.len()) {
                 let range = checks.cuts.range(piece).unwrap();
-                let piece = checks.check(piece, &bytes[usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap()]);
+                let piece = checks.check(
+                    piece,
+                    &bytes[usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap()],
+                );
                 told.extend(piece.err());
             }
             assert_eq!(told.len(), usize::from(flipped));
@@ -217,16 +218,18 @@ mod tests {
         let bytes = vec![7_u8; 2_500_000];
         let layout = crate::digest::BlockLayout::new(2_500_000, [1000]).unwrap();
         let table = Arc::new(table_of(&bytes, layout, 1).unwrap());
-        let checks = FileChecks::new(&file(2_500_000), Some(Arc::clone(&table)), &[]).unwrap();
+        let checks = FileChecks::new(&file(2_500_000), Some(Arc::clone(&table)), &[], &[]).unwrap();
         assert_eq!(checks.check(0, &bytes[..1000]), Ok(true));
         let bad = checks.check(1, &vec![8; 1 << 20]).unwrap_err();
         assert_eq!((bad.range, bad.what), (1000..1000 + (1 << 20), Differs::Block));
-        assert!(FileChecks::new(&file(1), Some(table), &[]).is_err());
+        assert!(FileChecks::new(&file(1), Some(table), &[], &[]).is_err());
     }
 
     #[test]
     fn records_that_overlap_are_refused() {
         let records = [CrcRecord { offset: 0, len: 10, crc32: 0 }, CrcRecord { offset: 9, len: 2, crc32: 0 }];
-        assert!(FileChecks::new(&file(20), None, &records).unwrap_err().to_string().contains("reaches into"));
+        assert!(
+            FileChecks::new(&file(20), None, &records, &[]).unwrap_err().to_string().contains("reaches into")
+        );
     }
 }

@@ -14,7 +14,8 @@ pub(crate) struct Cuts {
 impl Cuts {
     /// Cuts a file at every boundary (ascending) and every stretch between them into blocks.
     pub(crate) fn new(size: u64, boundaries: impl IntoIterator<Item = u64>) -> Result<Self, LayoutError> {
-        BlockLayout::new(size, boundaries).map(|layout| Self::from_ends(layout.ranges().map(|range| range.end)))
+        BlockLayout::new(size, boundaries)
+            .map(|layout| Self::from_ends(layout.ranges().map(|range| range.end)))
     }
 
     /// The pieces that end here, ascending.

@@ -26,7 +26,12 @@ struct Axis {
 type Axes = SmallVec<[Axis; 6]>;
 
 /// Fills `dst` with `region`, a box of the tensor's cells.
-pub(crate) fn gather(cursor: &mut Cursor<'_, '_>, tensor: &Tensor, region: &Region, dst: &mut [u8]) -> Result<()> {
+pub(crate) fn gather(
+    cursor: &mut Cursor<'_, '_>,
+    tensor: &Tensor,
+    region: &Region,
+    dst: &mut [u8],
+) -> Result<()> {
     let width = tensor.grid.width;
     if tensor.grid.bytes_of(region) != dst.len() as u64 {
         return Err(Error::internal(format!("{} bytes for region {region} of width {width}", dst.len())));
@@ -39,7 +44,8 @@ pub(crate) fn gather(cursor: &mut Cursor<'_, '_>, tensor: &Tensor, region: &Regi
     if filled == region.elements() {
         return Ok(());
     }
-    let problem = if filled < region.elements() { "leave out part of" } else { "hold more than once a part of" };
+    let problem =
+        if filled < region.elements() { "leave out part of" } else { "hold more than once a part of" };
     Err(Error::corrupt(format!("chunks {problem} {}", tensor.grid.elements(region))))
 }
 
@@ -105,7 +111,14 @@ impl Mode {
         }
     }
 
-    fn run(self, cursor: &mut Cursor<'_, '_>, part: &Part, from: u64, out: &mut [u8], run: u64) -> Result<()> {
+    fn run(
+        self,
+        cursor: &mut Cursor<'_, '_>,
+        part: &Part,
+        from: u64,
+        out: &mut [u8],
+        run: u64,
+    ) -> Result<()> {
         let len = usize::try_from(run).unwrap_or(usize::MAX);
         let out = out.get_mut(..len).ok_or_else(|| Error::internal("a run leaves its buffer"))?;
         match self {
@@ -163,18 +176,15 @@ fn axes(extents: &[u64], src: &[u64], dst: &[u64]) -> Axes {
 fn split(axes: &[Axis], width: u64) -> (u64, Option<Axis>, &[Axis]) {
     match axes.split_last() {
         None => (width, None, axes),
-        Some((last, outer)) if last.src == width && last.dst == width => (last.extent.saturating_mul(width), None, outer),
+        Some((last, outer)) if last.src == width && last.dst == width => {
+            (last.extent.saturating_mul(width), None, outer)
+        }
         Some((last, outer)) => (width, Some(*last), outer),
     }
 }
 
 /// Visits every combination of positions, outermost axis slowest.
-fn walk(
-    axes: &[Axis],
-    from: u64,
-    to: u64,
-    visit: &mut impl FnMut(u64, u64) -> Result<()>,
-) -> Result<()> {
+fn walk(axes: &[Axis], from: u64, to: u64, visit: &mut impl FnMut(u64, u64) -> Result<()>) -> Result<()> {
     let Some((axis, inner)) = axes.split_first() else { return visit(from, to) };
     for at in 0..axis.extent {
         let (src, dst) = (axis.src.saturating_mul(at), axis.dst.saturating_mul(at));

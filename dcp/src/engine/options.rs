@@ -5,8 +5,7 @@ use std::{num::NonZeroUsize, thread};
 use fqn::TensorId;
 use serde::Serialize;
 
-use super::Error;
-use crate::{Result, fingerprint::Fingerprint};
+use crate::{Error, Result, fingerprint::Fingerprint};
 
 /// Least memory that work is done in: blocks for one thread and some for the cache, with room to spare.
 pub const LEAST_MEMORY: u64 = 16 << 20;

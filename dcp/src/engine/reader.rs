@@ -39,7 +39,7 @@ pub(crate) struct Reader<'a> {
     source: &'a dyn Source,
     verify: Verify,
     files: Vec<Mutex<Option<Arc<FileChecks>>>>,
-    records: Vec<Vec<CrcRecord>>,
+    known: Vec<Known>,
     cache: Cache,
     /// Whether others want the rest of a piece too; if not, only what is asked for is read.
     shared: bool,
@@ -73,7 +73,7 @@ impl<'a> Reader<'a> {
             source,
             verify,
             files: (0..files).map(|_| Mutex::default()).collect(),
-            records: if verify == Verify::Records { records_of(source, files) } else { Vec::new() },
+            known: known(source, files),
             cache: Cache::new(cache),
             shared,
             bytes: AtomicU64::new(0),
@@ -91,11 +91,6 @@ impl<'a> Reader<'a> {
         ReadCounts { bytes: load(&self.bytes), reads: load(&self.reads), verified: load(&self.verified) }
     }
 
-    #[cfg(test)]
-    pub(crate) fn most_cached(&self) -> usize {
-        self.cache.most()
-    }
-
     /// What proves the bytes of `file`; its block table is read at the first call.
     pub(crate) fn checks(&self, file: FileId) -> Result<Arc<FileChecks>> {
         let entry = self.source.catalog().file(file)?;
@@ -107,18 +102,22 @@ impl<'a> Reader<'a> {
         if let Some(checks) = &*slot {
             return Ok(Arc::clone(checks));
         }
+        let known = self.known.get(at).map_or((&[][..], &[][..]), |known| (&known.records, &known.edges));
         let checks = match self.verify {
-            Verify::None => FileChecks::none(entry)?,
-            Verify::Records => {
-                let records = self.records.get(at).map_or(&[][..], Vec::as_slice);
-                FileChecks::new(entry, self.source.blocks(file)?, records)?
-            }
+            Verify::None => FileChecks::new(entry, None, &[], known.1)?,
+            Verify::Records => FileChecks::new(entry, self.source.blocks(file)?, known.0, known.1)?,
         };
         Ok(Arc::clone(slot.insert(Arc::new(checks))))
     }
 
     /// Fills `dst` from byte `offset` of `file`: for long runs.
-    pub(crate) fn read(&self, cursor: &mut Cursor<'_, '_>, file: FileId, offset: u64, dst: &mut [u8]) -> Result<()> {
+    pub(crate) fn read(
+        &self,
+        cursor: &mut Cursor<'_, '_>,
+        file: FileId,
+        offset: u64,
+        dst: &mut [u8],
+    ) -> Result<()> {
         let checks = self.checks(file)?;
         if !checks.is_checked() {
             return self.raw(file, offset, dst);
@@ -186,8 +185,13 @@ impl<'a> Reader<'a> {
         let catalog = self.source.catalog();
         let path = catalog.file(file).map_or("?", |entry| entry.path.as_str());
         let what = blame::describe(catalog, file, &bad.range);
-        Error::corrupt(format!("{path}: bytes {}..{}: {}; {what}", bad.range.start, bad.range.end, bad.message))
-            .hint("`ckpt verify` lists every damaged tensor; take those files from another copy of the checkpoint")
+        Error::corrupt(format!(
+            "{path}: bytes {}..{}: {}; {what}",
+            bad.range.start, bad.range.end, bad.message
+        ))
+        .hint(
+            "`ckpt verify` lists every damaged tensor; take those files from another copy of the checkpoint",
+        )
     }
 }
 
@@ -213,12 +217,11 @@ impl<'r, 'a> Cursor<'r, 'a> {
 
     /// Fills `dst`, by way of pieces where it is short.
     pub(crate) fn fill(&mut self, file: FileId, offset: u64, dst: &mut [u8]) -> Result<()> {
-        if dst.len() >= LONG { self.reader.read(self, file, offset, dst) } else { self.copy(file, offset, dst) }
-    }
-
-    /// Lets go of the piece at hand, so that the cache may.
-    pub(crate) fn rest(&mut self) {
-        self.here = None;
+        if dst.len() >= LONG {
+            self.reader.read(self, file, offset, dst)
+        } else {
+            self.copy(file, offset, dst)
+        }
     }
 
     /// Fills `dst` from pieces, whatever its length.
@@ -296,9 +299,10 @@ impl<'r, 'a> Cursor<'r, 'a> {
     /// Fills `dst` and reads nothing beyond `end`: what is read ahead up to there is wanted by later calls.
     pub(crate) fn ahead(&mut self, file: FileId, offset: u64, end: u64, dst: &mut [u8]) -> Result<()> {
         let wanted = offset.saturating_add(dst.len() as u64);
-        let held = self.here.as_ref().is_some_and(|here| {
-            here.file == file && here.range.start <= offset && wanted <= here.range.end
-        });
+        let held = self
+            .here
+            .as_ref()
+            .is_some_and(|here| here.file == file && here.range.start <= offset && wanted <= here.range.end);
         if !held {
             let range = offset..end.min(offset.saturating_add(WINDOW)).max(wanted);
             let mut window = vec![0; usize::try_from(range.end - range.start).unwrap_or(dst.len())];
@@ -359,22 +363,33 @@ fn whole_pieces(checks: &FileChecks, first: usize, at: u64, end: u64) -> Range<u
 
 fn piece_range(checks: &FileChecks, piece: usize) -> Result<Range<u64>> {
     let range = checks.cuts.range(piece);
-    range.ok_or_else(|| Error::corrupt(format!("bytes behind the last of {} pieces of a file", checks.cuts.len())))
+    range.ok_or_else(|| {
+        Error::corrupt(format!("bytes behind the last of {} pieces of a file", checks.cuts.len()))
+    })
 }
 
 fn take(len: u64, most: usize) -> usize {
     usize::try_from(len).unwrap_or(most).min(most)
 }
 
-/// The checksummed records of each file that chunks lie in.
-fn records_of(source: &dyn Source, files: usize) -> Vec<Vec<CrcRecord>> {
-    let mut records = vec![Vec::new(); files];
-    for (_, chunks) in source.catalog().iter() {
+/// What chunks tell of the file that they lie in.
+#[derive(Debug, Clone, Default)]
+struct Known {
+    records: Vec<CrcRecord>,
+    /// Where large chunks begin and end: a piece across two of them would be wanted at two times far apart.
+    edges: Vec<u64>,
+}
+
+fn known(source: &dyn Source, files: usize) -> Vec<Known> {
+    let mut known = vec![Known::default(); files];
+    for (entry, chunks) in source.catalog().iter() {
         for chunk in &chunks.chunks {
-            if let (Some(record), Some(of)) = (chunk.record, records.get_mut(chunk.file.0 as usize)) {
-                of.push(record);
-            }
+            let Some(known) = known.get_mut(chunk.file.0 as usize) else { continue };
+            known.records.extend(chunk.record);
+            let span = chunk.span(entry.dtype).filter(|span| *span >= WINDOW);
+            let end = span.and_then(|span| span.checked_add(chunk.offset));
+            known.edges.extend(end.map(|end| [chunk.offset, end]).into_iter().flatten());
         }
     }
-    records
+    known
 }

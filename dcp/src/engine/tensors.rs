@@ -3,9 +3,9 @@
 use std::sync::{Arc, OnceLock};
 
 use fqn::Dims;
-use reshard::{Index, Region};
+use reshard::{Index, Region, coverage};
 
-use super::grid::Grid;
+use super::{cover::Cover, grid::Grid};
 use crate::{Catalog, Chunk, Chunks, Error, FileId, Result};
 
 /// The tensors of a catalog, ready to be read.
@@ -41,7 +41,8 @@ impl<'a> Tensors<'a> {
 
     /// The tensor at a position of the catalog.
     pub(crate) fn get(&self, at: usize) -> Result<Arc<Tensor>> {
-        let missing = || Error::internal(format!("tensor {at} is not in this catalog of {}", self.ready.len()));
+        let missing =
+            || Error::internal(format!("tensor {at} is not in this catalog of {}", self.ready.len()));
         let slot = self.ready.get(at).ok_or_else(missing)?;
         if let Some(ready) = slot.get() {
             return Ok(Arc::clone(ready));
@@ -56,14 +57,39 @@ impl<'a> Tensors<'a> {
 impl Tensor {
     fn new(grid: Grid, chunks: &Chunks) -> Result<Self> {
         let parts = chunks.chunks.iter().map(|chunk| Part::new(&grid, chunk)).collect::<Result<Vec<_>>>()?;
-        let index = Index::new(&grid.shape, parts.iter().map(|part| part.region.clone()).collect());
+        let index = Index::new(parts.iter().map(|part| &part.region));
         Ok(Self { grid, parts, index })
     }
 
     /// The parts that share cells with `region`, and what they share.
     pub(crate) fn sharing(&self, region: &Region) -> Vec<(&Part, Region)> {
-        let found = self.index.query(region);
-        found.into_iter().filter_map(|(at, shared)| Some((self.parts.get(at)?, shared))).collect()
+        let found = self.index.meeting(region).into_iter().filter_map(|at| self.parts.get(at));
+        found.filter_map(|part| Some((part, part.region.intersect(region)?))).collect()
+    }
+
+    /// Whether the parts tile the tensor.
+    pub(crate) fn covered(&self) -> Result<()> {
+        let regions: Vec<Region> = self.parts.iter().map(|part| part.region.clone()).collect();
+        covered(&self.grid, &regions)
+    }
+}
+
+/// Whether boxes of cells tile the tensor exactly.
+///
+/// # Errors
+/// `Corrupt`, naming boxes that are left out and that are held twice.
+pub(crate) fn covered(grid: &Grid, regions: &[Region]) -> Result<()> {
+    // Every chunk of a large checkpoint passes here; only what fails the quick check is looked at in detail.
+    let Err(error) = coverage::check(&grid.shape, regions) else { return Ok(()) };
+    let cover = Cover::of(&grid.shape, regions);
+    let list = |boxes: &[Region]| {
+        let text: Vec<String> = boxes.iter().take(4).map(|it| grid.elements(it).to_string()).collect();
+        text.join(", ")
+    };
+    match (cover.gaps.is_empty(), cover.overlaps.is_empty()) {
+        (true, true) => Err(Error::corrupt(error.to_string()).caused_by(error)),
+        (false, _) => Err(Error::corrupt(format!("no chunk holds {}", list(&cover.gaps)))),
+        (true, false) => Err(Error::corrupt(format!("more than one chunk holds {}", list(&cover.overlaps)))),
     }
 }
 
@@ -81,7 +107,8 @@ impl Part {
             _ => fqn::Shape::new(region.extents()).row_major_strides().unwrap_or_default(),
         };
         let bytes = strides.iter().map(|stride| stride.checked_mul(grid.width)).collect::<Option<Dims>>();
-        let strides = bytes.ok_or_else(|| Error::corrupt(format!("chunk {} has strides beyond 64 bits", chunk.region)))?;
+        let strides = bytes
+            .ok_or_else(|| Error::corrupt(format!("chunk {} has strides beyond 64 bits", chunk.region)))?;
         Ok(Self { region, file: chunk.file, offset: chunk.offset, strides })
     }
 

@@ -1,0 +1,233 @@
+//! [`FileWork`]: one file of the target, from its first unit to its last.
+//!
+//! Invariants: a file is opened when its first unit is written and finished by whoever writes its last one; digests and
+//! CRCs are kept by place, so the order of units does not matter; a file that is not finished is given up when this is
+//! dropped, and nothing of it becomes visible.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError, RwLock},
+};
+
+use super::{plan::Piecework, queue::blocks};
+use crate::{
+    Error, FileDone, Needs, Piece, Place, Result, Sink, TargetFile,
+    digest::{BlockLayout, BlockTable, Crc32, Sha256Digest},
+    fingerprint::FingerprintSum,
+    store::BlobWriter,
+};
+
+/// A file of the target that is being written.
+#[derive(Debug)]
+pub(crate) struct FileWork<'l> {
+    at: usize,
+    file: &'l TargetFile,
+    needs: Needs,
+    chunks: Vec<ChunkPlace>,
+    blob: RwLock<Blob>,
+    found: Mutex<Found>,
+}
+
+/// Where a chunk lies, and its first block among those of all chunks of the file.
+#[derive(Debug)]
+struct ChunkPlace {
+    offset: u64,
+    bytes: u64,
+    first_block: usize,
+}
+
+#[derive(Debug)]
+enum Blob {
+    Closed,
+    Open(Box<dyn BlobWriter>),
+}
+
+/// What is known of the units so far.
+#[derive(Debug)]
+struct Found {
+    missing: u64,
+    digests: Vec<Option<Sha256Digest>>,
+    crcs: Vec<Option<u32>>,
+    sums: BTreeMap<usize, FingerprintSum>,
+    source_sums: BTreeMap<usize, FingerprintSum>,
+}
+
+/// What a thread found out about a unit.
+#[derive(Debug)]
+pub(crate) struct UnitSums {
+    pub(crate) sum: FingerprintSum,
+    /// In the source's coordinates, where they differ.
+    pub(crate) source: Option<FingerprintSum>,
+}
+
+impl<'l> FileWork<'l> {
+    pub(crate) fn new(at: usize, file: &'l TargetFile, needs: Needs, work: &[&Piecework]) -> Self {
+        let mut chunks = Vec::with_capacity(work.len());
+        let mut count = 0_usize;
+        for chunk in work {
+            chunks.push(ChunkPlace { offset: chunk.offset, bytes: chunk.bytes, first_block: count });
+            count += blocks(chunk.bytes).count();
+        }
+        let places = |needed: bool| if needed { count } else { 0 };
+        let found = Found {
+            missing: work.iter().map(|chunk| chunk.bytes).sum(),
+            digests: vec![None; places(needs.blocks)],
+            crcs: vec![None; places(needs.crc32)],
+            sums: work.iter().map(|chunk| (chunk.job, FingerprintSum::default())).collect(),
+            source_sums: BTreeMap::new(),
+        };
+        Self { at, file, needs, chunks, blob: RwLock::new(Blob::Closed), found: Mutex::new(found) }
+    }
+
+    /// Whether nothing is to be copied into it.
+    pub(crate) fn is_hollow(&self) -> bool {
+        self.lock().missing == 0
+    }
+
+    /// Writes a unit: block `block` of the chunk at `place`. `true` when it was the file's last.
+    pub(crate) fn put(
+        &self,
+        sink: &dyn Sink,
+        (place, block): (usize, usize),
+        job: usize,
+        bytes: &[u8],
+        sums: &UnitSums,
+    ) -> Result<bool> {
+        let chunk = self.chunks.get(place).ok_or_else(|| Error::internal("a unit of no chunk"))?;
+        let at = chunk.first_block + block;
+        let digest = self.needs.blocks.then(|| Sha256Digest::of(bytes));
+        let crc = self.needs.crc32.then(|| Crc32::of(bytes).value());
+        let offset = chunk.offset.saturating_add(block as u64 * u64::from(crate::digest::BLOCK_LEN));
+        self.write(sink, offset, bytes)?;
+        let mut found = self.lock();
+        if let (Some(digest), Some(slot)) = (digest, found.digests.get_mut(at)) {
+            *slot = Some(digest);
+        }
+        if let (Some(crc), Some(slot)) = (crc, found.crcs.get_mut(at)) {
+            *slot = Some(crc);
+        }
+        *found.sums.entry(job).or_default() += sums.sum;
+        if let Some(sum) = sums.source {
+            *found.source_sums.entry(job).or_default() += sum;
+        }
+        found.missing = found.missing.saturating_sub(bytes.len() as u64);
+        Ok(found.missing == 0)
+    }
+
+    /// Writes what surrounds the chunks and makes the file durable. Bytes written, and what is to be remembered.
+    pub(crate) fn finish(&self, sink: &dyn Sink) -> Result<(u64, FileDone)> {
+        let crcs = self.chunk_crcs()?;
+        let tail = sink.tail(self.at, &crcs).place(&self.file.path)?;
+        let mut around = 0;
+        for piece in self.file.head.iter().chain(&tail) {
+            self.write(sink, piece.offset, &piece.bytes)?;
+            around += piece.bytes.len() as u64;
+        }
+        if self.file.size == 0 {
+            self.write(sink, 0, &[])?;
+        }
+        let blocks = if self.needs.blocks { Some(self.table(&tail)?) } else { None };
+        let blob = self.blob.write().map(|mut blob| std::mem::replace(&mut *blob, Blob::Closed));
+        match blob {
+            Ok(Blob::Open(blob)) => blob.finish().place(&self.file.path)?,
+            _ => return Err(Error::internal(format!("{} was finished twice", self.file.path))),
+        }
+        let found = self.lock();
+        let list =
+            |sums: &BTreeMap<usize, FingerprintSum>| sums.iter().map(|(at, sum)| (*at, *sum)).collect();
+        let done = FileDone {
+            file: self.at,
+            path: self.file.path.clone(),
+            size: self.file.size,
+            crc32: crcs,
+            blocks,
+            sums: list(&found.sums),
+            source_sums: list(&found.source_sums),
+        };
+        Ok((around, done))
+    }
+
+    /// Gives the file up, if it is open.
+    pub(crate) fn abort(self) {
+        if let Ok(Blob::Open(blob)) = self.blob.into_inner() {
+            blob.abort();
+        }
+    }
+
+    fn write(&self, sink: &dyn Sink, offset: u64, bytes: &[u8]) -> Result<()> {
+        let poisoned = || Error::internal(format!("a writer of {} panicked", self.file.path));
+        if let Blob::Open(blob) = &*self.blob.read().map_err(|_| poisoned())? {
+            return blob.write_at(offset, bytes).place(&self.file.path);
+        }
+        let mut slot = self.blob.write().map_err(|_| poisoned())?;
+        if let Blob::Closed = &*slot {
+            *slot = Blob::Open(sink.blob(self.at).place(&self.file.path)?);
+        }
+        drop(slot);
+        self.write(sink, offset, bytes)
+    }
+
+    /// CRC-32 of each chunk, from those of its blocks.
+    fn chunk_crcs(&self) -> Result<Vec<u32>> {
+        if !self.needs.crc32 {
+            return Ok(Vec::new());
+        }
+        let found = self.lock();
+        let missing = || Error::internal(format!("{} lacks the CRC of a block", self.file.path));
+        let crc_of = |chunk: &ChunkPlace| {
+            let mut crc = Crc32::new();
+            for (block, bytes) in blocks(chunk.bytes).enumerate() {
+                let part =
+                    found.crcs.get(chunk.first_block + block).copied().flatten().ok_or_else(missing)?;
+                crc.combine(&Crc32::known(part, bytes.end - bytes.start));
+            }
+            Ok(crc.value())
+        };
+        self.chunks.iter().map(crc_of).collect()
+    }
+
+    /// The file's block table: those of its chunks as they were found, those around them from the pieces.
+    fn table(&self, tail: &[Piece]) -> Result<BlockTable> {
+        let edges =
+            self.chunks.iter().flat_map(|chunk| [chunk.offset, chunk.offset.saturating_add(chunk.bytes)]);
+        let wrong = |error: &dyn std::fmt::Display| Error::internal(format!("{}: {error}", self.file.path));
+        let layout = BlockLayout::new(self.file.size, edges).map_err(|error| wrong(&error))?;
+        let found = self.lock();
+        let mut of_chunks = found.digests.iter();
+        let mut chunks = self.chunks.iter().filter(|chunk| chunk.bytes > 0).peekable();
+        let mut digests = Vec::with_capacity(layout.len());
+        for range in layout.ranges() {
+            while chunks.next_if(|chunk| chunk.offset + chunk.bytes <= range.start).is_some() {}
+            let in_chunk = chunks.peek().is_some_and(|chunk| chunk.offset <= range.start);
+            let digest = if in_chunk { of_chunks.next().copied().flatten() } else { None };
+            digests.push(match digest {
+                Some(digest) => digest,
+                None if in_chunk => return Err(wrong(&"a block was not hashed")),
+                None => Sha256Digest::of(&self.around(tail, range.start, range.end)?),
+            });
+        }
+        BlockTable::new(layout, digests).map_err(|error| wrong(&error))
+    }
+
+    /// The bytes `start..end` of the file, which lie between chunks.
+    fn around(&self, tail: &[Piece], start: u64, end: u64) -> Result<Vec<u8>> {
+        let mut pieces: Vec<&Piece> = self.file.head.iter().chain(tail).collect();
+        pieces.sort_by_key(|piece| piece.offset);
+        let mut bytes = Vec::new();
+        for piece in pieces {
+            let (from, to) = (start.max(piece.offset), end.min(piece.offset + piece.bytes.len() as u64));
+            if from < to {
+                let part = |at: u64| usize::try_from(at - piece.offset).unwrap_or(usize::MAX);
+                bytes.extend_from_slice(piece.bytes.get(part(from)..part(to)).unwrap_or_default());
+            }
+        }
+        if bytes.len() as u64 == end - start {
+            return Ok(bytes);
+        }
+        Err(Error::internal(format!("{}: nothing fills bytes {start}..{end}", self.file.path)))
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Found> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

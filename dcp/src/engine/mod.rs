@@ -1,0 +1,45 @@
+//! The engine: moves bytes from a source's chunks to a target's, in bounded memory, proving them on the way.
+//!
+//! ```text
+//!  CopyPlan ─► jobs (dtypes, shapes, cover) ─► Sink::layout ─► queue of units (one block each)
+//!                                                                │ any thread takes the next
+//!   Source ◄── Reader ◄── Cache ◄── gather (boxes, strides) ◄────┤
+//!                │ SHA-256 of blocks, CRC-32 of records          ├─► cast ─► fingerprint sums, SHA-256, CRC-32
+//!                └─ damage named by file, FQN and box            └─► BlobWriter::write_at ─► Sink::file_done ─► commit
+//! ```
+//!
+//! Invariants:
+//! * memory is what [`RunOptions::max_memory`] says, whatever the sizes of tensors: a block or two for each thread, and
+//!   a cache of at most half the bound;
+//! * each source byte is read and proven once, also when several targets take columns of the same rows, as long as the
+//!   rows that a block of each of them spans fit into the cache;
+//! * nothing of a target is visible before all of it is written and proven; a stopped run's finished files are not
+//!   written again.
+
+pub(crate) mod blame;
+mod cache;
+mod cast;
+pub(crate) mod checks;
+pub(crate) mod cover;
+mod cuts;
+mod file;
+mod gather;
+pub(crate) mod grid;
+mod options;
+mod plan;
+mod queue;
+mod read;
+pub(crate) mod reader;
+mod rows;
+mod run;
+pub(crate) mod tensors;
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+
+pub use options::{LEAST_MEMORY, Report, RunOptions, Verify};
+pub use plan::{CopyPlan, SourceRef};
+pub use read::{RegionReader, read_region};
+pub use rows::{RowMap, RowRun};
+pub use run::run;

@@ -1,0 +1,381 @@
+//! [`run`]: copies what a plan says from a source to a sink, in bounded memory, by all threads, all or nothing.
+//!
+//! ```text
+//!  checks ─► Sink::layout ─► skip what an earlier run finished ─► threads: next unit ─► gather ─► cast ─► sum, digest,
+//!  CRC ─► write ─► (file's last unit) head, tail, finish, file_done ─► compare fingerprints ─► Sink::commit
+//! ```
+//!
+//! Invariants: nothing is written before the plan was found possible; an error or a wish to stop is seen between units,
+//! files that are finished stay for the next run and the others leave nothing; `commit` comes only after every
+//! fingerprint that the source recorded has been found again.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::Instant,
+};
+
+use super::{
+    file::{FileWork, UnitSums},
+    gather::gather,
+    options::{Budget, Report, RunOptions},
+    plan::{CopyPlan, Job, Piecework, piecework},
+    queue::{Queue, Unit},
+    reader::{Cursor, Reader},
+    tensors::Tensors,
+};
+use crate::{
+    Cancel, Committed, Error, FileDone, Place, Progress, Result, Sink, Source, TargetLayout, Written,
+    fingerprint::{Fingerprint, FingerprintSum},
+};
+
+/// What a thread holds beside the cache: a block, and a piece that it has at hand or that is on its way to the cache.
+const PER_THREAD: u64 = 2 << 20;
+
+/// What a cast adds: the block as it was, of elements at most four times as wide.
+const PER_CAST: u64 = 4 << 20;
+
+/// Copies what the plan says from a source to a sink, and makes it visible.
+///
+/// # Errors
+/// `Incompatible` for a plan that does not fit, `Corrupt` (file, tensor and range named) where the source contradicts
+/// itself, `Cancelled`, and what the sink says. Nothing is visible then.
+pub fn run(
+    source: &dyn Source,
+    sink: &mut dyn Sink,
+    plan: &CopyPlan,
+    options: &RunOptions,
+    progress: &dyn Progress,
+    cancel: &Cancel,
+) -> Result<(Committed, Report)> {
+    let began = Instant::now();
+    let tensors = Tensors::new(source.catalog());
+    let jobs = plan.jobs(source.catalog(), &tensors)?;
+    let per_thread = PER_THREAD + if jobs.iter().any(|job| job.cast.is_some()) { PER_CAST } else { 0 };
+    let budget = Budget::new(options, per_thread)?;
+    let layout = sink.layout(&plan.spec)?;
+    let work = piecework(&jobs, &layout)?;
+    let finished = finished(sink, &layout)?;
+    let skipped_files = finished.len();
+    let reader = Reader::shared(source, options.verify, budget.cache);
+    let queue =
+        Queue::new(&work, |file| !finished.contains_key(&file), options.open_files.get(), budget.cache / 2);
+    let passes = queue.passes;
+    let copy = Copy {
+        jobs: &jobs,
+        work: &work,
+        files: files(sink, &layout, &work, &finished),
+        tensors: &tensors,
+        reader: &reader,
+        queue,
+        sink: &*sink,
+        progress,
+        cancel,
+        failure: Mutex::default(),
+        written: AtomicU64::new(0),
+        done: Mutex::new(finished),
+    };
+    let needed = copy.needed();
+    progress.begin("copy", needed);
+    let (written, done) = copy.all(budget.threads)?;
+    progress.end();
+    let files = in_order(done, &layout)?;
+    let (fingerprints, proven) = prove(source, &jobs, &files)?;
+    cancel.check()?;
+    let committed = sink.commit(&Written { files, fingerprints: fingerprints.clone() })?;
+    let counts = reader.counts();
+    let ids = jobs.iter().map(|job| job.entry.id());
+    #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
+    let read_amplification = counts.bytes as f64 / needed.max(1) as f64;
+    let report = Report {
+        bytes_read: counts.bytes,
+        bytes_needed: needed,
+        bytes_written: written,
+        read_amplification,
+        reads: counts.reads,
+        seconds: began.elapsed().as_secs_f64(),
+        peak_memory: budget.total,
+        files: layout.files.len(),
+        skipped_files,
+        passes,
+        bytes_verified: counts.verified,
+        proven,
+        fingerprints: ids.zip(fingerprints).collect(),
+    };
+    Ok((committed, report))
+}
+
+/// What threads share.
+struct Copy<'a> {
+    jobs: &'a [Job<'a>],
+    work: &'a [Piecework],
+    /// Those to write, by file.
+    files: HashMap<usize, FileWork<'a>>,
+    tensors: &'a Tensors<'a>,
+    reader: &'a Reader<'a>,
+    queue: Queue<'a>,
+    sink: &'a dyn Sink,
+    progress: &'a dyn Progress,
+    cancel: &'a Cancel,
+    failure: Mutex<Option<Error>>,
+    written: AtomicU64,
+    done: Mutex<HashMap<usize, FileDone>>,
+}
+
+/// A thread's buffers.
+#[derive(Default)]
+struct Buffers {
+    block: Vec<u8>,
+    uncast: Vec<u8>,
+}
+
+impl Copy<'_> {
+    /// Bytes of source that the units need.
+    fn needed(&self) -> u64 {
+        let wanted = self.work.iter().filter(|chunk| self.files.contains_key(&chunk.file));
+        let bytes = wanted.filter_map(|chunk| {
+            let job = self.jobs.get(chunk.job)?;
+            let from = job.cast.and_then(|cast| cast.from().element_bytes());
+            Some(from.map_or(chunk.bytes, |width| chunk.bytes / job.grid.width * width))
+        });
+        bytes.sum()
+    }
+
+    /// Does all units; bytes written and files that are finished now.
+    fn all(self, threads: usize) -> Result<(u64, HashMap<usize, FileDone>)> {
+        let hollow = self.files.values().filter(|file| file.is_hollow());
+        let outcome = hollow.map(|file| self.close(file)).collect::<Result<Vec<()>>>();
+        if let Err(error) = outcome {
+            self.fail(error);
+        }
+        thread::scope(|scope| {
+            for _ in 1..threads {
+                scope.spawn(|| self.serve());
+            }
+            self.serve();
+        });
+        let failure = self.failure.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if let Some(error) = failure {
+            self.files.into_values().for_each(FileWork::abort);
+            return Err(error);
+        }
+        let done = self.done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok((self.written.into_inner(), done))
+    }
+
+    /// One thread.
+    fn serve(&self) {
+        let (mut cursor, mut buffers) = (Cursor::new(self.reader), Buffers::default());
+        while let Some(unit) = self.queue.next() {
+            let outcome = self.cancel.check().and_then(|()| self.unit(&unit, &mut cursor, &mut buffers));
+            self.queue.done(&unit);
+            if let Err(error) = outcome {
+                self.fail(error);
+            }
+        }
+    }
+
+    /// Remembers the first failure and ends all threads.
+    fn fail(&self, error: Error) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.queue.stop();
+    }
+
+    fn unit(&self, unit: &Unit, cursor: &mut Cursor<'_, '_>, buffers: &mut Buffers) -> Result<()> {
+        let lost = || Error::internal("a unit of no chunk");
+        let chunk = self.work.get(unit.chunk).ok_or_else(lost)?;
+        let job = self.jobs.get(chunk.job).ok_or_else(lost)?;
+        let file = self.files.get(&chunk.file).ok_or_else(lost)?;
+        let sums = self.fill(job, chunk, unit, cursor, buffers).map_err(|error| error.at(job.entry.id()))?;
+        let last = file.put(self.sink, (chunk.place, unit.block), chunk.job, &buffers.block, &sums)?;
+        let len = unit.bytes.end - unit.bytes.start;
+        self.written.fetch_add(len, Ordering::Relaxed);
+        let width = job.cast.and_then(|cast| cast.from().element_bytes()).unwrap_or(job.grid.width);
+        self.progress.advance(len / job.grid.width * width);
+        if last { self.close(file) } else { Ok(()) }
+    }
+
+    /// Fills the block buffer with the unit's bytes.
+    fn fill(
+        &self,
+        job: &Job<'_>,
+        chunk: &Piecework,
+        unit: &Unit,
+        cursor: &mut Cursor<'_, '_>,
+        buffers: &mut Buffers,
+    ) -> Result<UnitSums> {
+        let width = job.grid.width;
+        let shape = fqn::Shape::new(chunk.region.extents());
+        let cells = unit.bytes.start / width..unit.bytes.end / width;
+        let boxes =
+            reshard::flat::boxes(&shape, cells).map_err(|error| Error::internal(error.to_string()))?;
+        resize(&mut buffers.block, unit.bytes.end - unit.bytes.start);
+        let tensor = self.tensors.get(job.source)?;
+        let mut sums = UnitSums { sum: FingerprintSum::default(), source: None };
+        let mut rest = &mut buffers.block[..];
+        for part in &boxes {
+            let target = shifted(part, &chunk.region)?;
+            for from in job.map.of(&target)? {
+                let (now, later) =
+                    rest.split_at_mut_checked(len(job.grid.bytes_of(&from))).ok_or_else(outside)?;
+                rest = later;
+                match job.cast {
+                    None => gather(cursor, &tensor, &from, now)?,
+                    Some(cast) => {
+                        resize(&mut buffers.uncast, tensor.grid.bytes_of(&from));
+                        gather(cursor, &tensor, &from, &mut buffers.uncast)?;
+                        cast.apply(&buffers.uncast, now)?;
+                    }
+                }
+                if !job.map.is_identity() {
+                    let sum = sums.source.get_or_insert_default();
+                    add(sum, &job.source_grid, &from, now)?;
+                }
+            }
+        }
+        let mut rest = &buffers.block[..];
+        for part in &boxes {
+            let target = shifted(part, &chunk.region)?;
+            let (now, later) = rest.split_at_checked(len(job.grid.bytes_of(&target))).ok_or_else(outside)?;
+            rest = later;
+            add(&mut sums.sum, &job.grid, &target, now)?;
+        }
+        Ok(sums)
+    }
+
+    fn close(&self, file: &FileWork<'_>) -> Result<()> {
+        let (around, done) = file.finish(self.sink)?;
+        self.written.fetch_add(around, Ordering::Relaxed);
+        self.sink.file_done(&done).place(&done.path)?;
+        self.done.lock().unwrap_or_else(PoisonError::into_inner).insert(done.file, done);
+        Ok(())
+    }
+}
+
+fn add(
+    sum: &mut FingerprintSum,
+    grid: &super::grid::Grid,
+    region: &reshard::Region,
+    bytes: &[u8],
+) -> Result<()> {
+    let added = sum.add_region(grid.cell, &grid.shape, region, bytes);
+    added.map_err(|error| Error::internal(error.to_string()).caused_by(error))
+}
+
+fn outside() -> Error {
+    Error::internal("a unit is smaller than its boxes")
+}
+
+fn len(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+fn resize(buffer: &mut Vec<u8>, bytes: u64) {
+    buffer.resize(len(bytes), 0);
+}
+
+/// A box of a chunk's own coordinates in those of the tensor.
+fn shifted(part: &reshard::Region, chunk: &reshard::Region) -> Result<reshard::Region> {
+    let offsets: fqn::Dims = part.offsets().iter().zip(chunk.offsets()).map(|(at, base)| at + base).collect();
+    reshard::Region::new(&offsets, part.extents()).map_err(|error| Error::internal(error.to_string()))
+}
+
+/// What an earlier run finished, checked against this run's layout.
+fn finished(sink: &dyn Sink, layout: &TargetLayout) -> Result<HashMap<usize, FileDone>> {
+    let needs = sink.needs();
+    let mut finished = HashMap::new();
+    for done in sink.finished()? {
+        let same =
+            layout.files.get(done.file).is_some_and(|file| file.path == done.path && file.size == done.size);
+        if !same || (needs.blocks && done.blocks.is_none()) {
+            return Err(Error::corrupt(format!(
+                "{}: an earlier run of this plan left it, but this run's layout has another file there",
+                done.path
+            ))
+            .hint("remove what the earlier run left, and run again"));
+        }
+        finished.insert(done.file, done);
+    }
+    Ok(finished)
+}
+
+/// The files that are to be written.
+fn files<'l>(
+    sink: &dyn Sink,
+    layout: &'l TargetLayout,
+    work: &[Piecework],
+    finished: &HashMap<usize, FileDone>,
+) -> HashMap<usize, FileWork<'l>> {
+    let mut chunks: HashMap<usize, Vec<&Piecework>> = HashMap::new();
+    for chunk in work {
+        chunks.entry(chunk.file).or_default().push(chunk);
+    }
+    let wanted = layout.files.iter().enumerate().filter(|(at, _)| !finished.contains_key(at));
+    let needs = sink.needs();
+    wanted
+        .map(|(at, file)| {
+            let chunks = chunks.get(&at).map_or(&[][..], Vec::as_slice);
+            (at, FileWork::new(at, file, needs, chunks))
+        })
+        .collect()
+}
+
+fn in_order(mut done: HashMap<usize, FileDone>, layout: &TargetLayout) -> Result<Vec<FileDone>> {
+    let files = layout.files.iter().enumerate();
+    files
+        .map(|(at, file)| {
+            done.remove(&at).ok_or_else(|| Error::internal(format!("{} was never finished", file.path)))
+        })
+        .collect()
+}
+
+/// Adds up the fingerprints, and compares them with those that the source recorded; how many were proven so.
+fn prove(source: &dyn Source, jobs: &[Job<'_>], files: &[FileDone]) -> Result<(Vec<Fingerprint>, usize)> {
+    let mut sums = vec![(FingerprintSum::default(), FingerprintSum::default()); jobs.len()];
+    for done in files {
+        for (at, sum) in &done.sums {
+            if let Some(sums) = sums.get_mut(*at) {
+                sums.0 += *sum;
+            }
+        }
+        for (at, sum) in &done.source_sums {
+            if let Some(sums) = sums.get_mut(*at) {
+                sums.1 += *sum;
+            }
+        }
+    }
+    let mut proven = 0;
+    let mut found = Vec::with_capacity(jobs.len());
+    for (job, (sum, in_source)) in jobs.iter().zip(sums) {
+        let fingerprint = sum.finish(job.entry.dtype, &job.entry.shape);
+        found.push(fingerprint);
+        if job.cast.is_some() {
+            continue;
+        }
+        let Some((shape, recorded)) = recorded(source, job) else { continue };
+        let computed =
+            if job.map.is_identity() { fingerprint } else { in_source.finish(job.entry.dtype, &shape) };
+        if computed != recorded {
+            return Err(Error::corrupt(format!(
+                "{}: fingerprint {computed} was computed from the copied bytes, the source recorded {recorded}",
+                job.entry.id()
+            ))
+            .hint("the source's data changed after it was written; `ckpt verify` names the damaged files"));
+        }
+        proven += 1;
+    }
+    Ok((found, proven))
+}
+
+/// The shape and fingerprint that the source recorded, where the target holds all of the tensor.
+fn recorded(source: &dyn Source, job: &Job<'_>) -> Option<(fqn::Shape, Fingerprint)> {
+    let catalog = source.catalog();
+    let shape = catalog.registry.entries().get(job.source)?.shape.clone();
+    let whole = job.map.is_permutation(shape.first().copied().unwrap_or(1));
+    let fingerprint = catalog.tensors.get(job.source)?.fingerprint.filter(|_| whole)?;
+    Some((shape, fingerprint))
+}
