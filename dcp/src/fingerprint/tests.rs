@@ -24,8 +24,8 @@ const MIXED: [(u64, u64, u64, u64); 5] = [
 mod slow {
     fn times(a: u8, b: u8) -> u8 {
         (0..8).rev().fold(0, |product: u8, bit| {
-            let doubled = (product << 1) ^ (product >> 7) * 0x1b;
-            doubled ^ (b >> bit & 1) * a
+            let doubled = (product << 1) ^ ((product >> 7) * 0x1b);
+            doubled ^ ((b >> bit & 1) * a)
         })
     }
 

@@ -92,6 +92,17 @@ fn index_after<const W: usize>(first: u64, step: u64, body: &[u8]) -> u64 {
     first.wrapping_add(step.wrapping_mul((body.len() / W) as u64))
 }
 
+/// `ORDER[n] = n`: bytes of a register by number.
+const ORDER: [u8; 64] = {
+    let mut order = [0; 64];
+    let mut n = 1;
+    while n < 64 {
+        order[n] = order[n - 1] + 1;
+        n += 1;
+    }
+    order
+};
+
 /// Controls that spread `W`-byte elements over 128-bit lanes, for elements of 1, 2, 4 and 8 bytes.
 struct Spread<const W: usize>;
 
@@ -103,7 +114,7 @@ impl<const W: usize> Spread<W> {
         while k < 16 / W {
             let mut byte = 0;
             while byte < W {
-                controls[k][8 + byte] = (k * W + byte) as u8;
+                controls[k][8 + byte] = ORDER[k * W + byte];
                 byte += 1;
             }
             k += 1;
@@ -129,7 +140,7 @@ impl<const W: usize> Spread<W> {
         while k < 64 / W {
             let mut byte = 0;
             while byte < W {
-                controls[k / 4][k % 4 * 16 + 8 + byte] = (k * W + byte) as u8;
+                controls[k / 4][k % 4 * 16 + 8 + byte] = ORDER[k * W + byte];
                 byte += 1;
             }
             k += 1;
