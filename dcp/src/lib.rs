@@ -18,6 +18,8 @@ pub mod engine;
 mod error;
 mod finding;
 pub mod fingerprint;
+pub mod manifest;
+pub mod pickle;
 mod progress;
 pub mod read_at;
 mod sink;

@@ -16,7 +16,9 @@
 //! Stored lengths (logical ones without flag bit 0) add up to the bytes of the file. Bit 0 is set exactly when some codec
 //! is not 0, so a table has one encoding. The *root* of the file is SHA-256 over the whole object.
 
-use super::{BlockCodec, BlockTable, BlockTableBuilder, BlockTableError, Sha256Digest};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::{BlockCodec, BlockTable, BlockTableBuilder, BlockTableError, Sha256Digest, sha::nibble};
 
 /// The first bytes of a block table.
 pub const BLOCK_TABLE_MAGIC: [u8; 8] = *b"CKPTBLKS";
@@ -136,4 +138,28 @@ const fn bytes_per_block(coded: bool) -> usize {
 /// Stored lengths fit by construction: a block is never longer than it decodes to.
 fn stored_len(stored: &std::ops::Range<u64>) -> u32 {
     u32::try_from(stored.end - stored.start).unwrap_or(u32::MAX)
+}
+
+/// In text formats a table is its encoding in hex, checked like any other when it is read.
+impl Serialize for BlockTable {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut text = String::with_capacity(2 * (HEADER_LEN + self.len() * bytes_per_block(true)));
+        for byte in self.encode() {
+            text.extend([byte >> 4, byte & 0xf].map(|digit| char::from_digit(u32::from(digit), 16).unwrap_or('0')));
+        }
+        serializer.serialize_str(&text)
+    }
+}
+
+impl<'de> Deserialize<'de> for BlockTable {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+        let bytes: Option<Vec<u8>> =
+            pairs.iter().map(|&[high, low]| Some(nibble(high)? << 4 | nibble(low)?)).collect();
+        match bytes {
+            Some(bytes) if rest.is_empty() => Self::parse(&bytes).map_err(serde::de::Error::custom),
+            _ => Err(serde::de::Error::custom("a block table is text of lowercase hex digits")),
+        }
+    }
 }

@@ -89,7 +89,7 @@ impl FromStr for Sha256Digest {
 }
 
 /// Lowercase only, so that a digest has one spelling and names can be compared as text.
-const fn nibble(digit: u8) -> Option<u8> {
+pub(super) const fn nibble(digit: u8) -> Option<u8> {
     match digit {
         b'0'..=b'9' => Some(digit - b'0'),
         b'a'..=b'f' => Some(digit - b'a' + 10),

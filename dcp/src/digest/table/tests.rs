@@ -38,6 +38,8 @@ fn the_encoding_of_version_1_is_frozen() {
 fn tables_with_and_without_codecs_read_back() {
     for table in [plain(&[]), plain(&[1]), plain(&[16, BLOCK_LEN, 5]), coded()] {
         assert_eq!(BlockTable::parse(&table.encode()).unwrap(), table);
+        let text = serde_json::to_string(&table).unwrap();
+        assert_eq!(serde_json::from_str::<BlockTable>(&text).unwrap(), table);
     }
     let block = coded().block(1).unwrap();
     assert_eq!((block.stored, block.logical_len, block.codec), (1000..1077, BLOCK_LEN, BlockCodec::Zstd));
@@ -100,6 +102,7 @@ fn every_kind_of_damage_to_a_table_has_its_error() {
     assert_eq!(BlockTable::parse(b""), Err(BlockTableError::Magic));
     assert_eq!(BlockTable::parse(&good[..20]), Err(BlockTableError::Length { expected: 32, found: 20 }));
     assert!(matches!(BlockTable::parse(&good[..good.len() - 1]), Err(BlockTableError::Length { .. })));
+    assert!(serde_json::from_str::<BlockTable>("\"4\"").is_err());
     assert!(matches!(with(0, b'X'), BlockTableError::Magic));
     assert!(matches!(with(8, 2), BlockTableError::Version { major: 2, .. }));
     assert!(matches!(with(12, 3), BlockTableError::Version { flags: 3, .. }));
