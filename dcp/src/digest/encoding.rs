@@ -145,7 +145,9 @@ impl Serialize for BlockTable {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut text = String::with_capacity(2 * (HEADER_LEN + self.len() * bytes_per_block(true)));
         for byte in self.encode() {
-            text.extend([byte >> 4, byte & 0xf].map(|digit| char::from_digit(u32::from(digit), 16).unwrap_or('0')));
+            text.extend(
+                [byte >> 4, byte & 0xf].map(|digit| char::from_digit(u32::from(digit), 16).unwrap_or('0')),
+            );
         }
         serializer.serialize_str(&text)
     }

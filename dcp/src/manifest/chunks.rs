@@ -82,7 +82,9 @@ fn unpack_one(rank: usize, columns: u32, record: &[u8]) -> Result<Chunk, String>
         return Err("strides that aren't meant and aren't zero".to_owned());
     }
     let mut number = || if columns & CRC != 0 { numbers.next() } else { Some(0) };
-    let (Some(start), Some(len), Some(crc)) = (number(), number(), number()) else { return Err("cut short".to_owned()) };
+    let (Some(start), Some(len), Some(crc)) = (number(), number(), number()) else {
+        return Err("cut short".to_owned());
+    };
     if flags & CRC == 0 && (start, len, crc) != (0, 0, 0) {
         return Err("a CRC that isn't meant and isn't zero".to_owned());
     }

@@ -50,7 +50,8 @@ pub(super) fn open(image: &[u8]) -> Result<Connection> {
 }
 
 fn in_memory() -> Result<Connection> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = Connection::open_in_memory_with_flags(flags)?;
     for (setting, on) in [
         (DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true),
@@ -74,8 +75,9 @@ fn check_header(image: &[u8]) -> Result<()> {
     let Some((header, _)) = image.split_first_chunk::<HEADER_LEN>() else {
         return refuse(format!("{} bytes are no SQLite image", image.len()));
     };
-    let number =
-        |at: usize, len: usize| header.iter().skip(at).take(len).fold(0_u64, |n, &byte| n << 8 | u64::from(byte));
+    let number = |at: usize, len: usize| {
+        header.iter().skip(at).take(len).fold(0_u64, |n, &byte| n << 8 | u64::from(byte))
+    };
     if !header.starts_with(b"SQLite format 3\0") {
         return refuse("it doesn't begin as an SQLite image does".to_owned());
     }
@@ -117,7 +119,9 @@ fn check_schema(db: &Connection) -> Result<()> {
             return Err(ManifestError::Schema(format!("{kind} {name:?} isn't part of the format")));
         };
         if kind != "table" || name != *wanted || table != *wanted || sql.as_deref() != Some(*text) {
-            return Err(ManifestError::Schema(format!("{kind} {name:?} where table {wanted:?} is expected, or another text")));
+            return Err(ManifestError::Schema(format!(
+                "{kind} {name:?} where table {wanted:?} is expected, or another text"
+            )));
         }
     }
     match expected.next() {

@@ -30,7 +30,8 @@ mod write;
 
 pub use error::ManifestError;
 pub use model::{
-    EncodedManifest, INLINE_OBJECT_LIMIT, Manifest, ObjectPlace, Origin, Writer, manifest_digest, manifest_name,
+    EncodedManifest, INLINE_OBJECT_LIMIT, Manifest, ObjectPlace, Origin, Writer, manifest_digest,
+    manifest_name,
 };
 pub use path::{check_base, check_path};
 pub use schema::{MANIFEST_VERSION, UNDERSTOOD_FEATURES};

@@ -55,7 +55,20 @@ mod tests {
             assert_eq!(check_path(good), Ok(()), "{good}");
         }
         let long = "a".repeat(4097);
-        for bad in ["", "/etc/passwd", "..", "a/../b", "a//b", "a/", "./a", "a\\b", "a\nb", "a\u{85}", "\0", long.as_str()] {
+        for bad in [
+            "",
+            "/etc/passwd",
+            "..",
+            "a/../b",
+            "a//b",
+            "a/",
+            "./a",
+            "a\\b",
+            "a\nb",
+            "a\u{85}",
+            "\0",
+            long.as_str(),
+        ] {
             assert!(check_path(bad).is_err(), "{bad:?}");
         }
     }

@@ -10,7 +10,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::{
-    INLINE_OBJECT_LIMIT, Manifest, ManifestError, ObjectPlace, UNDERSTOOD_FEATURES, check_base, check_path, chunks, image,
+    INLINE_OBJECT_LIMIT, Manifest, ManifestError, ObjectPlace, UNDERSTOOD_FEATURES, check_base, check_path,
+    chunks, image,
     schema::MANIFEST_VERSION,
     write::{META_KEYS, lies_in},
 };
@@ -28,7 +29,8 @@ pub(super) fn manifest_of(bytes: &[u8]) -> Result<Manifest> {
     meta.check_version()?;
     let checkpoint: Checkpoint = meta.take("checkpoint")?;
     let mut catalog = Catalog::new(checkpoint.format);
-    (catalog.variant, catalog.step, catalog.extra) = (checkpoint.variant, checkpoint.step, meta.take("extra")?);
+    (catalog.variant, catalog.step, catalog.extra) =
+        (checkpoint.variant, checkpoint.step, meta.take("extra")?);
     catalog.files = read_files(&db)?;
     read_tensors(&db, &mut catalog)?;
     let (objects, places) = read_objects(&db, &catalog.files)?.into_iter().unzip();
@@ -95,7 +97,8 @@ fn read_mesh(db: &Connection) -> Result<Option<Mesh>> {
 
 fn read_files(db: &Connection) -> Result<Vec<FileEntry>> {
     let mut expected = 0..;
-    let query = "SELECT id, path, location, size, base, etag, mtime_ns, blocks, blocks_root FROM files ORDER BY id";
+    let query =
+        "SELECT id, path, location, size, base, etag, mtime_ns, blocks, blocks_root FROM files ORDER BY id";
     collect(db, query, |row| {
         let place = in_order("file", row, &mut expected)?;
         let path: String = row.get(1)?;
@@ -114,7 +117,8 @@ fn read_files(db: &Connection) -> Result<Vec<FileEntry>> {
 
 fn location(place: &str, row: &Row<'_>) -> Result<Location> {
     let kind: String = row.get(2)?;
-    let (base, etag, mtime_ns): (Option<String>, Option<String>, Option<i64>) = (row.get(4)?, row.get(5)?, row.get(6)?);
+    let (base, etag, mtime_ns): (Option<String>, Option<String>, Option<i64>) =
+        (row.get(4)?, row.get(5)?, row.get(6)?);
     match (kind.as_str(), base, etag, mtime_ns) {
         ("step", None, None, None) => Ok(Location::InStep),
         ("root", None, None, None) => Ok(Location::InRoot),
@@ -189,8 +193,7 @@ fn read_aliases(db: &Connection) -> Result<HashMap<i64, Vec<Alias>>> {
 
 fn read_objects(db: &Connection, files: &[FileEntry]) -> Result<Vec<(ObjectEntry, ObjectPlace)>> {
     let mut expected = 0..;
-    let query =
-        "SELECT id, key, path, encoding, reshard, preview, bytes, file, start, length FROM objects ORDER BY id";
+    let query = "SELECT id, key, path, encoding, reshard, preview, bytes, file, start, length FROM objects ORDER BY id";
     collect(db, query, |row| {
         let place = in_order("object", row, &mut expected)?;
         let steps: Vec<Value> = json(&place, &row.get::<_, String>(2)?)?;

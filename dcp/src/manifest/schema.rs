@@ -16,7 +16,10 @@ pub(super) const PAGE_SIZE: u32 = 4096;
 /// `(table, statement)` in order of creation.
 pub(super) const TABLES: [(&str, &str); 6] = [
     ("meta", "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID"),
-    ("mesh", "CREATE TABLE mesh (position INTEGER PRIMARY KEY, axis TEXT NOT NULL, extent INTEGER NOT NULL) STRICT"),
+    (
+        "mesh",
+        "CREATE TABLE mesh (position INTEGER PRIMARY KEY, axis TEXT NOT NULL, extent INTEGER NOT NULL) STRICT",
+    ),
     (
         "files",
         "CREATE TABLE files (id INTEGER PRIMARY KEY, path TEXT NOT NULL, location TEXT NOT NULL, size INTEGER NOT NULL, \

@@ -7,8 +7,8 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    BlockRef, Catalog, Chunk, Chunks, CrcRecord, Encoding, ErrorKind, FileEntry, FileId, Format, Location, ObjectEntry,
-    PathPart, ReshardRule, digest::Sha256Digest, fingerprint::Fingerprint,
+    BlockRef, Catalog, Chunk, Chunks, CrcRecord, Encoding, ErrorKind, FileEntry, FileId, Format, Location,
+    ObjectEntry, PathPart, ReshardRule, digest::Sha256Digest, fingerprint::Fingerprint,
 };
 
 const FILE_SIZE: u64 = 1 << 40;
@@ -53,13 +53,18 @@ fn sample() -> Manifest {
     catalog.step = Some(1000);
     catalog.extra.insert("save_id".to_owned(), json!({ "z": 1, "a": "x" }));
     catalog.files = files();
-    let mut full = Entry::new(Fqn::new("layers.0.wqkv.weight").unwrap(), Role::Param, Dtype::BF16, Shape::new(&[8, 6]));
+    let mut full =
+        Entry::new(Fqn::new("layers.0.wqkv.weight").unwrap(), Role::Param, Dtype::BF16, Shape::new(&[8, 6]));
     full.placement = Some("tp:0,dp:0,pp:layer".parse().unwrap());
     (full.layer, full.expert, full.padded_rows) = (Some(0), Some(7), Some(16));
     full.tie = Some(Fqn::new("tok_embeddings.weight").unwrap());
     full.fusion = vec![FusionPart { name: "q".to_owned(), axis: 0, extent: 4 }];
     full.aliases = vec![
-        Alias { of: "torch-dcp".to_owned(), key: "model.layers.0.wqkv".to_owned(), path: vec![json!("model"), json!(0)] },
+        Alias {
+            of: "torch-dcp".to_owned(),
+            key: "model.layers.0.wqkv".to_owned(),
+            path: vec![json!("model"), json!(0)],
+        },
         Alias { of: "hf".to_owned(), key: "x".to_owned(), path: Vec::new() },
     ];
     let mut strided = chunk(&[4, 0], &[4, 6], 4096);
@@ -67,12 +72,14 @@ fn sample() -> Manifest {
     strided.record = Some(CrcRecord { offset: 4000, len: 200, crc32: u32::MAX });
     let fingerprint = Some(Fingerprint::from_bytes([7; 16]));
     catalog.push(full, Chunks { chunks: vec![chunk(&[0, 0], &[4, 6], 64), strided], fingerprint }).unwrap();
-    let scalar = Entry::new(Fqn::new("step").unwrap(), Role::Slot("step".into()), Dtype::F32, Shape::new(&[]));
+    let scalar =
+        Entry::new(Fqn::new("step").unwrap(), Role::Slot("step".into()), Dtype::F32, Shape::new(&[]));
     catalog.push(scalar, Chunks { chunks: vec![chunk(&[], &[], 8)], fingerprint: None }).unwrap();
     catalog.objects = vec![object("scheduler", b"{}"), object("loader", b"")];
     let mut manifest = Manifest::new(catalog);
     manifest.objects[1] = ObjectPlace::File { file: FileId(1), offset: 64, len: 1 << 20 };
-    manifest.mesh = Some(Mesh::new(vec![(AxisName::new("dp").unwrap(), 4), (AxisName::new("tp").unwrap(), 2)]).unwrap());
+    manifest.mesh =
+        Some(Mesh::new(vec![(AxisName::new("dp").unwrap(), 4), (AxisName::new("tp").unwrap(), 2)]).unwrap());
     manifest.origin =
         Some(Origin { format: Format::Pt, variant: "zip".to_owned(), place: "/mnt/model.pt".to_owned() });
     manifest.later.insert("zz_later".to_owned(), json!([1, 2]));
@@ -167,25 +174,32 @@ fn a_schema_of_its_own_is_refused_before_any_row_is_read() {
 
 #[test]
 fn an_image_of_another_kind_is_refused_by_its_header() {
-    for statements in [
-        "PRAGMA application_id = 7",
-        "DELETE FROM tensors; DELETE FROM meta",
-        "PRAGMA page_size = 8192; VACUUM",
-        "PRAGMA auto_vacuum = FULL; VACUUM",
-    ] {
-        let statements = if statements.starts_with("DELETE") {
-            // Pages that were given back are room for bytes that nothing accounts for.
-            format!("UPDATE objects SET bytes = zeroblob(60000); {statements}; UPDATE objects SET bytes = NULL")
-        } else {
-            statements.to_owned()
-        };
-        let error = read::manifest_of(&tampered(&statements)).unwrap_err();
-        assert!(matches!(error, ManifestError::Image(_)), "{statements}: {error}");
+    let good = sample().encode().unwrap().bytes.to_vec();
+    // Page size, journal mode, reserved space, page count, free pages, schema format, auto-vacuum, text encoding,
+    // application.
+    for (at, byte) in
+        [(16, 0x20), (18, 2), (19, 2), (20, 8), (31, 99), (39, 1), (47, 3), (55, 1), (59, 2), (71, 0)]
+    {
+        let mut bad = good.clone();
+        bad[at] = byte;
+        let error = read::manifest_of(&bad).unwrap_err();
+        assert!(matches!(error, ManifestError::Image(_)), "byte {at}: {error}");
     }
-    let good = sample().encode().unwrap().bytes;
     for bad in [&b""[..], b"SQLite format 3\0", &[7; 5000], &good[..good.len() - 1], &good[..4096]] {
         assert!(matches!(read::manifest_of(bad), Err(ManifestError::Image(_))));
     }
+}
+
+#[test]
+fn pages_that_nothing_accounts_for_are_refused() {
+    let freed = tampered("UPDATE objects SET bytes = zeroblob(60000); UPDATE objects SET bytes = NULL");
+    let error = read::manifest_of(&freed).unwrap_err();
+    assert!(error.to_string().contains("free pages"), "{error}");
+    // The same pages, hidden from the header.
+    let mut hidden = freed;
+    hidden[32..40].fill(0);
+    let error = read::manifest_of(&hidden).unwrap_err();
+    assert!(matches!(error, ManifestError::Image(_)), "{error}");
 }
 
 #[test]
@@ -203,7 +217,9 @@ fn later_versions_and_unknown_features_say_so() {
 
 #[test]
 fn a_later_minor_version_is_read_and_its_keys_are_kept() {
-    let image = tampered("UPDATE meta SET value = '[1,9]' WHERE key = 'version'; INSERT INTO meta VALUES ('new', '7')");
+    let image = tampered(
+        "UPDATE meta SET value = '[1,9]' WHERE key = 'version'; INSERT INTO meta VALUES ('new', '7')",
+    );
     let manifest = Manifest::decode_unnamed(&image).unwrap();
     assert_eq!(manifest.later["new"], json!(7));
 }
@@ -226,7 +242,10 @@ fn rows_that_break_a_rule_are_named() {
         ("UPDATE tensors SET role = 'king' WHERE id = 0", "tensor"),
         ("UPDATE tensors SET shape = '[8,-6]' WHERE id = 0", "tensor"),
         ("UPDATE tensors SET shape = '[8,6,1]' WHERE id = 0", "tensor"),
-        ("UPDATE tensors SET shape = '[18446744073709551615,2]', chunks = zeroblob(8) WHERE id = 0", "tensor"),
+        (
+            "UPDATE tensors SET shape = '[18446744073709551615,2]', chunks = zeroblob(8) WHERE id = 0",
+            "tensor",
+        ),
         ("UPDATE tensors SET placement = 'tp' WHERE id = 0", "tensor"),
         ("UPDATE tensors SET layer = -1 WHERE id = 0", "tensor"),
         ("UPDATE tensors SET layer = 4294967296 WHERE id = 0", "tensor"),
@@ -251,7 +270,9 @@ fn rows_that_break_a_rule_are_named() {
         ("DELETE FROM meta WHERE key = 'extra'", "meta \"extra\""),
     ] {
         match read::manifest_of(&tampered(statements)) {
-            Err(ManifestError::Row { place: found, .. }) => assert!(found.contains(place), "{statements}: {found}"),
+            Err(ManifestError::Row { place: found, .. }) => {
+                assert!(found.contains(place), "{statements}: {found}")
+            }
             other => panic!("{statements}: {other:?}"),
         }
     }
@@ -278,7 +299,10 @@ fn what_no_reader_would_take_is_not_written() {
         |it| it.objects[1] = ObjectPlace::File { file: FileId(99), offset: 0, len: 1 },
         |it| it.objects.truncate(1),
         |it| drop(it.later.insert("writer".to_owned(), json!(1))),
-        |it| it.catalog.files[2].location = Location::External { base: "x".to_owned(), etag: None, mtime_ns: None },
+        |it| {
+            it.catalog.files[2].location =
+                Location::External { base: "x".to_owned(), etag: None, mtime_ns: None }
+        },
     ];
     for (n, breaks) in broken.iter().enumerate() {
         let mut manifest = sample();

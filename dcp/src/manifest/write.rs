@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use fqn::{Entry, Role};
 
 use super::{
-    INLINE_OBJECT_LIMIT, Manifest, ManifestError, ObjectPlace, UNDERSTOOD_FEATURES, check_base, check_path, chunks, image,
-    read::MAX_RANK, schema::MANIFEST_VERSION,
+    INLINE_OBJECT_LIMIT, Manifest, ManifestError, ObjectPlace, UNDERSTOOD_FEATURES, check_base, check_path,
+    chunks, image, read::MAX_RANK, schema::MANIFEST_VERSION,
 };
 use crate::{Chunks, FileEntry, Location, ObjectEntry};
 
@@ -97,10 +97,12 @@ fn write_tensor(db: &Connection, id: i64, entry: &Entry, chunks: &Chunks) -> Res
     if rank > MAX_RANK {
         return Err(unwritable(&name(), format!("{rank} dimensions; at most {MAX_RANK} are kept")));
     }
-    let packed = chunks::pack(rank, &chunks.chunks).ok_or_else(|| unwritable(&name(), "more than 2^32 chunks"))?;
+    let packed =
+        chunks::pack(rank, &chunks.chunks).ok_or_else(|| unwritable(&name(), "more than 2^32 chunks"))?;
     let fusion = (!entry.fusion.is_empty()).then(|| text(&entry.fusion)).transpose()?;
-    let mut insert =
-        db.prepare_cached("INSERT INTO tensors VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)")?;
+    let mut insert = db.prepare_cached(
+        "INSERT INTO tensors VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+    )?;
     insert.execute(params![
         id,
         entry.fqn.as_str(),
@@ -140,14 +142,24 @@ fn write_aliases(db: &Connection, tensor: i64, entry: &Entry) -> Result<()> {
 fn write_objects(db: &Connection, manifest: &Manifest) -> Result<()> {
     let objects = &manifest.catalog.objects;
     if objects.len() != manifest.objects.len() {
-        return Err(ManifestError::Unwritable(format!("{} objects at {} places", objects.len(), manifest.objects.len())));
+        return Err(ManifestError::Unwritable(format!(
+            "{} objects at {} places",
+            objects.len(),
+            manifest.objects.len()
+        )));
     }
     objects.iter().zip(&manifest.objects).enumerate().try_for_each(|(id, (object, place))| {
         write_object(db, number(id as u64)?, object, *place, &manifest.catalog.files)
     })
 }
 
-fn write_object(db: &Connection, id: i64, object: &ObjectEntry, place: ObjectPlace, files: &[FileEntry]) -> Result<()> {
+fn write_object(
+    db: &Connection,
+    id: i64,
+    object: &ObjectEntry,
+    place: ObjectPlace,
+    files: &[FileEntry],
+) -> Result<()> {
     let (bytes, at) = match place {
         ObjectPlace::Inline if object.bytes.len() > INLINE_OBJECT_LIMIT => {
             let problem = format!("{} bytes inline, at most {INLINE_OBJECT_LIMIT} are", object.bytes.len());
@@ -156,14 +168,18 @@ fn write_object(db: &Connection, id: i64, object: &ObjectEntry, place: ObjectPla
         ObjectPlace::Inline => (Some(&object.bytes[..]), None),
         ObjectPlace::File { file, offset, len } => {
             if !lies_in(files, file.0, offset, len) {
-                return Err(unwritable(&format!("object {:?}", object.key), "its bytes don't lie in its file"));
+                return Err(unwritable(
+                    &format!("object {:?}", object.key),
+                    "its bytes don't lie in its file",
+                ));
             }
             (None, Some((file.0, number(offset)?, number(len)?)))
         }
     };
     let path: Vec<Value> = object.path.iter().map(crate::PathPart::to_json).collect();
     let preview = object.preview.as_ref().map(Value::to_string);
-    let mut insert = db.prepare_cached("INSERT INTO objects VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)")?;
+    let mut insert =
+        db.prepare_cached("INSERT INTO objects VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)")?;
     insert.execute(params![
         id,
         object.key,
