@@ -45,8 +45,8 @@ pub enum ManifestError {
 }
 
 impl ManifestError {
-    pub(super) fn row(place: impl ToString, problem: impl ToString) -> Self {
-        Self::Row { place: place.to_string(), problem: problem.to_string() }
+    pub(super) fn row(place: &str, problem: &impl ToString) -> Self {
+        Self::Row { place: place.to_owned(), problem: problem.to_string() }
     }
 }
 

@@ -247,8 +247,9 @@ fn in_order(table: &str, row: &Row<'_>, expected: &mut impl Iterator<Item = i64>
     if expected.next() == Some(id) { Ok(place) } else { Err(bad(&place, "is out of order")) }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "a reason is made for this call, or given up by it")]
 fn bad(place: &str, problem: impl ToString) -> ManifestError {
-    ManifestError::row(place, problem)
+    ManifestError::row(place, &problem)
 }
 
 fn unsigned(place: &str, number: i64) -> Result<u64> {

@@ -271,7 +271,7 @@ fn rows_that_break_a_rule_are_named() {
     ] {
         match read::manifest_of(&tampered(statements)) {
             Err(ManifestError::Row { place: found, .. }) => {
-                assert!(found.contains(place), "{statements}: {found}")
+                assert!(found.contains(place), "{statements}: {found}");
             }
             other => panic!("{statements}: {other:?}"),
         }
@@ -357,7 +357,7 @@ proptest! {
     ) {
         let mut manifest = sample();
         for (n, (mut entry, chunks)) in tensors.into_iter().enumerate() {
-            entry.fqn = Fqn::new(&format!("layers.{n}.weight")).unwrap();
+            entry.fqn = Fqn::new(format!("layers.{n}.weight")).unwrap();
             manifest.catalog.push(entry, chunks).unwrap();
         }
         for (key, bytes) in objects {
