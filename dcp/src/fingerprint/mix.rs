@@ -16,28 +16,32 @@ static TABLES: [[u32; 256]; 4] = tables();
 
 /// The two lanes that the element `(index, bits)` adds to a sum.
 pub(super) fn mix(index: u64, bits: u64) -> [u64; 2] {
-    let mut block = u128::from(index) | u128::from(bits) << 64;
+    let mut state = columns(u128::from(index) | u128::from(bits) << 64);
     for key in ROUND_KEYS {
-        block = round(block, key);
+        state = round(state, columns(key));
     }
-    [low(block), low(block >> 64)]
+    let [a, b, c, d] = state.map(u64::from);
+    [a | b << 32, c | d << 32]
 }
 
-fn round(block: u128, key: u128) -> u128 {
-    let mut mixed = 0;
-    for column in 0..4 {
-        let word = (0..4).fold(0, |word, row| {
-            let byte = block >> (32 * ((column + row) % 4) + 8 * row) & 0xff;
-            word ^ TABLES[row][byte as usize]
-        });
-        mixed |= u128::from(word) << (32 * column);
-    }
-    mixed ^ key
+/// One round on the four columns of the block.
+fn round([a, b, c, d]: [u32; 4], key: [u32; 4]) -> [u32; 4] {
+    let [k0, k1, k2, k3] = key;
+    [column(a, b, c, d) ^ k0, column(b, c, d, a) ^ k1, column(c, d, a, b) ^ k2, column(d, a, b, c) ^ k3]
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the low half is what is asked for")]
-fn low(block: u128) -> u64 {
-    block as u64
+/// The column whose rows ShiftRows takes from these four.
+fn column(a: u32, b: u32, c: u32, d: u32) -> u32 {
+    let byte = |column: u32, row: usize| usize::from(column.to_le_bytes()[row]);
+    TABLES[0][byte(a, 0)] ^ TABLES[1][byte(b, 1)] ^ TABLES[2][byte(c, 2)] ^ TABLES[3][byte(d, 3)]
+}
+
+fn columns(block: u128) -> [u32; 4] {
+    let mut columns = [0; 4];
+    for (column, bytes) in columns.iter_mut().zip(block.to_le_bytes().as_chunks::<4>().0) {
+        *column = u32::from_le_bytes(*bytes);
+    }
+    columns
 }
 
 const fn tables() -> [[u32; 256]; 4] {
