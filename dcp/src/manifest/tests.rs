@@ -149,6 +149,23 @@ fn an_sqlite_tool_can_query_a_manifest() {
 }
 
 #[test]
+fn the_contract_spells_the_schema_as_it_is() {
+    let contract = include_str!("../../FORMAT.md");
+    for (table, statement) in schema::TABLES {
+        assert!(contract.lines().any(|line| line == statement), "{table}");
+    }
+    for key in write::META_KEYS {
+        assert!(contract.contains(&format!("| `{key}` |")), "{key}");
+    }
+    for dtype in Dtype::ALL {
+        assert!(contract.contains(dtype.name()), "{dtype}");
+    }
+    for kind in [ReshardRule::Global, ReshardRule::PerDataRank, ReshardRule::PerRank] {
+        assert!(contract.contains(&serde_json::to_string(&kind).unwrap().replace('"', "`")), "{kind:?}");
+    }
+}
+
+#[test]
 fn a_million_chunks_take_less_than_sixty_five_bytes_each() {
     let packed = chunks::pack(2, &vec![chunk(&[4, 0], &[4, 6], 9); 100_000]).unwrap();
     assert!(packed.len() <= 48 * 100_000 + 8, "{}", packed.len());
