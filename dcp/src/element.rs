@@ -104,7 +104,11 @@ fn small_float(dtype: Dtype, bits: u8) -> f64 {
     }
     let exponent = i32::from((bits & 0x7F) >> mantissa_bits);
     let fraction = f64::from(bits & ((1 << mantissa_bits) - 1)) / f64::from(1_u32 << mantissa_bits);
-    if exponent == 0 { sign * fraction * 2_f64.powi(1 - bias) } else { sign * (1.0 + fraction) * 2_f64.powi(exponent - bias) }
+    if exponent == 0 {
+        sign * fraction * 2_f64.powi(1 - bias)
+    } else {
+        sign * (1.0 + fraction) * 2_f64.powi(exponent - bias)
+    }
 }
 
 #[cfg(test)]
@@ -132,6 +136,9 @@ mod tests {
         assert_eq!(decode(Dtype::I16, &[0xFF, 0xFF]), Some(vec![Element::Int(-1)]));
         assert_eq!(decode(Dtype::C32, &[0, 0x3C, 0, 0xBC]), Some(vec![Element::Complex(1.0, -1.0)]));
         assert_eq!(decode(Dtype::F4E2M1, &[0]), None);
-        assert_eq!(decode(Dtype::F32, &f32::NAN.to_le_bytes()).unwrap()[0].to_json(), serde_json::json!("NaN"));
+        assert_eq!(
+            decode(Dtype::F32, &f32::NAN.to_le_bytes()).unwrap()[0].to_json(),
+            serde_json::json!("NaN")
+        );
     }
 }

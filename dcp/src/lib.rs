@@ -19,7 +19,6 @@ mod error;
 mod finding;
 pub mod fingerprint;
 pub mod manifest;
-pub mod pickle;
 mod progress;
 pub mod read_at;
 mod sink;

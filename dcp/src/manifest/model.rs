@@ -1,7 +1,6 @@
 //! What a manifest says beyond the catalog, and its name.
 
 use bytes::Bytes;
-use reshard::Mesh;
 use serde::{Deserialize, Serialize};
 
 use crate::{Catalog, FileId, Format, Result, digest::Sha256Digest};
@@ -16,8 +15,6 @@ pub struct Manifest {
     pub catalog: Catalog,
     /// Where each object's bytes are; parallel to the catalog's objects.
     pub objects: Vec<ObjectPlace>,
-    /// The mesh that it was laid out for, where there was one.
-    pub mesh: Option<Mesh>,
     /// The program that wrote it.
     pub writer: Writer,
     /// The checkpoint that it was made from, where there was one.
@@ -84,8 +81,7 @@ impl Manifest {
     #[must_use]
     pub fn new(catalog: Catalog) -> Self {
         let objects = vec![ObjectPlace::Inline; catalog.objects.len()];
-        let (mesh, origin, later) = (None, None, serde_json::Map::new());
-        Self { catalog, objects, mesh, writer: Writer::this(), origin, later }
+        Self { catalog, objects, writer: Writer::this(), origin: None, later: serde_json::Map::new() }
     }
 
     /// The manifest as an object. Equal manifests give equal bytes.

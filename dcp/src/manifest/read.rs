@@ -4,7 +4,7 @@ use std::{collections::HashMap, fmt::Display, str::FromStr};
 
 use bytes::Bytes;
 use fqn::{Alias, AxisName, Dtype, Entry, Fqn, Role, Shape};
-use reshard::Mesh;
+use reshard::{Mesh, StageSplit};
 use rusqlite::{Connection, Row};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -31,12 +31,13 @@ pub(super) fn manifest_of(bytes: &[u8]) -> Result<Manifest> {
     let mut catalog = Catalog::new(checkpoint.format);
     (catalog.variant, catalog.step, catalog.extra) =
         (checkpoint.variant, checkpoint.step, meta.take("extra")?);
+    (catalog.mesh, catalog.split) = (read_mesh(&db)?, checkpoint.split);
     catalog.files = read_files(&db)?;
     read_tensors(&db, &mut catalog)?;
     let (objects, places) = read_objects(&db, &catalog.files)?.into_iter().unzip();
     catalog.objects = objects;
     let (writer, origin) = (meta.take("writer")?, meta.take("origin")?);
-    Ok(Manifest { catalog, objects: places, mesh: read_mesh(&db)?, writer, origin, later: meta.0 })
+    Ok(Manifest { catalog, objects: places, writer, origin, later: meta.0 })
 }
 
 #[derive(serde::Deserialize)]
@@ -44,6 +45,7 @@ struct Checkpoint {
     format: Format,
     variant: String,
     step: Option<u64>,
+    split: Option<StageSplit>,
 }
 
 /// Rows of `meta` not yet taken.

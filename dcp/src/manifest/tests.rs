@@ -1,7 +1,7 @@
 use bytes::Bytes;
 use fqn::{Alias, AxisName, Dims, Dtype, Entry, Fqn, FusionPart, Role, Shape};
 use proptest::prelude::*;
-use reshard::{Mesh, Region};
+use reshard::{Mesh, Region, StageSplit};
 use rusqlite::{Connection, MAIN_DB};
 use serde_json::json;
 
@@ -78,8 +78,9 @@ fn sample() -> Manifest {
     catalog.objects = vec![object("scheduler", b"{}"), object("loader", b"")];
     let mut manifest = Manifest::new(catalog);
     manifest.objects[1] = ObjectPlace::File { file: FileId(1), offset: 64, len: 1 << 20 };
-    manifest.mesh =
+    manifest.catalog.mesh =
         Some(Mesh::new(vec![(AxisName::new("dp").unwrap(), 4), (AxisName::new("tp").unwrap(), 2)]).unwrap());
+    manifest.catalog.split = Some(StageSplit::Explicit(vec![3, 4]));
     manifest.origin =
         Some(Origin { format: Format::Pt, variant: "zip".to_owned(), place: "/mnt/model.pt".to_owned() });
     manifest.later.insert("zz_later".to_owned(), json!([1, 2]));
@@ -94,7 +95,7 @@ fn assert_same(a: &Manifest, b: &Manifest) {
     assert_eq!(x.tensors, y.tensors);
     assert_eq!(x.files, y.files);
     assert_eq!(x.objects, y.objects);
-    assert_eq!((&a.objects, &a.mesh, &a.writer), (&b.objects, &b.mesh, &b.writer));
+    assert_eq!((&a.objects, &x.mesh, &x.split, &a.writer), (&b.objects, &y.mesh, &y.split, &b.writer));
     assert_eq!((&a.origin, &a.later), (&b.origin, &b.later));
 }
 

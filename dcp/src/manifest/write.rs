@@ -32,7 +32,7 @@ pub(super) const META_KEYS: [&str; 7] =
 fn write_meta(db: &Connection, manifest: &Manifest) -> Result<()> {
     let catalog = &manifest.catalog;
     let known = [
-        json!({ "format": catalog.format, "variant": catalog.variant, "step": catalog.step }),
+        json!({ "format": catalog.format, "variant": catalog.variant, "step": catalog.step, "split": catalog.split }),
         Value::Object(catalog.extra.clone()),
         json!(UNDERSTOOD_FEATURES),
         json!("ckpt manifest"),
@@ -55,7 +55,7 @@ fn write_meta(db: &Connection, manifest: &Manifest) -> Result<()> {
 
 fn write_mesh(db: &Connection, manifest: &Manifest) -> Result<()> {
     let mut insert = db.prepare("INSERT INTO mesh VALUES (?1, ?2, ?3)")?;
-    for (at, (axis, extent)) in manifest.mesh.iter().flat_map(|mesh| mesh.axes()).enumerate() {
+    for (at, (axis, extent)) in manifest.catalog.mesh.iter().flat_map(|mesh| mesh.axes()).enumerate() {
         insert.execute(params![number(at as u64)?, axis.as_str(), number(*extent)?])?;
     }
     Ok(())
