@@ -42,6 +42,22 @@ pub(crate) enum Error {
         /// What to do about it: empty, or `: ` and a sentence.
         advice: String,
     },
+    /// A program printed what we can't read.
+    #[error("could not read what `{command}` printed")]
+    Answer {
+        /// The command line.
+        command: String,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+    /// Checks of ours failed; they have been printed.
+    #[error("{count} of {what} failed")]
+    Checks {
+        /// How many.
+        count: usize,
+        /// Of what.
+        what: String,
+    },
     /// Neither `CKPT_CACHE_DIR` nor `XDG_CACHE_HOME` nor `HOME` says where a cache may lie.
     #[error("no place for the cache: set CKPT_CACHE_DIR to a folder with about 9 GB free")]
     NoCache,

@@ -3,10 +3,16 @@
 //! Invariants: a chore that fails ends with a non-zero code and one sentence that says what to do; nothing is
 //! installed outside the cache folder ([`cache`]); nothing is fetched except through pip and cargo.
 
+mod arrows;
 mod cache;
+mod ci;
+mod demo;
 mod error;
+mod fixtures;
 mod process;
 mod python;
+mod repository;
+mod test;
 
 use std::process::ExitCode;
 
@@ -26,6 +32,20 @@ struct Arguments {
 enum Chore {
     /// Set up what tests and demo need: a Python environment with torch, in a cache folder shared by all clones
     Setup,
+    /// Run the main job from end to end on a checkpoint that real PyTorch writes, and check every result
+    Demo,
+    /// Set up what is missing and run every test
+    Test {
+        /// Passed to the test runner, for example a filter.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Everything that `.ci/run` does
+    Ci,
+    /// Check which crate reaches which, and that dependencies stay few
+    Arrows,
+    /// Write the fixtures anew into a scratch folder and say how they differ from the committed ones
+    Fixtures,
     /// Run the environment's Python: `cargo xtask python -- script.py`
     Python {
         /// What Python is given.
@@ -51,10 +71,21 @@ fn main() -> ExitCode {
 
 fn run(chore: Chore) -> Result<ExitCode, Error> {
     match chore {
-        Chore::Setup => {
-            println!("{}", python::environment()?.folder().display());
-            Ok(ExitCode::SUCCESS)
-        }
+        Chore::Setup => done(setup),
+        Chore::Demo => done(demo::run),
+        Chore::Test { arguments } => done(|| test::run(&arguments)),
+        Chore::Ci => done(ci::run),
+        Chore::Arrows => done(arrows::run),
+        Chore::Fixtures => done(fixtures::run),
         Chore::Python { arguments } => python::environment()?.hand_over(&arguments),
     }
+}
+
+fn setup() -> Result<(), Error> {
+    println!("{}", python::environment()?.folder().display());
+    Ok(())
+}
+
+fn done(chore: impl FnOnce() -> Result<(), Error>) -> Result<ExitCode, Error> {
+    chore().map(|()| ExitCode::SUCCESS)
 }

@@ -67,6 +67,11 @@ impl Environment {
         &self.folder
     }
 
+    /// Its Python, as a path.
+    pub(crate) fn interpreter(&self) -> PathBuf {
+        python_in(&self.folder)
+    }
+
     /// Its Python, to be given arguments. Nothing of the user's own Python set-up leaks in, nothing is looked up online.
     pub(crate) fn python(&self) -> Command {
         let mut command = Command::new(python_in(&self.folder));

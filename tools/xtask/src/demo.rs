@@ -1,0 +1,31 @@
+//! The main job, end to end, on a checkpoint that real PyTorch writes: six stages, each with checks of its own.
+//!
+//! Invariants: every check is counted, with its verdict, in the closing table; one that fails makes the exit code
+//! non-zero, and the stages behind it still run where they can. What PyTorch recorded while training is the oracle:
+//! the suite's own word is never enough.
+
+mod report;
+mod stages;
+mod workplace;
+
+use crate::error::Error;
+use crate::{process, python, repository, test};
+use report::Report;
+use workplace::Workplace;
+
+/// Runs all stages.
+pub(crate) fn run() -> Result<(), Error> {
+    test::require_c_compiler()?;
+    let environment = python::environment()?;
+    process::run(
+        &mut test::cargo(&["build", "--quiet", "--package", "ckpt", "--bin", "ckpt"]),
+        "the build failed",
+    )?;
+    let folder = repository::root().join("target/demo");
+    let mut workplace = Workplace::new(folder, environment, Report::default())?;
+    for (number, (title, stage)) in (1..).zip(stages::ALL) {
+        workplace.report.stage(number, title);
+        stage(&mut workplace);
+    }
+    workplace.report.close(&workplace.folder)
+}

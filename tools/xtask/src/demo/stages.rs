@@ -1,0 +1,42 @@
+//! The six stages. Each calls the programs as a user would and checks what they did.
+
+mod formats;
+mod integrity;
+mod meshes;
+
+use super::workplace::Workplace;
+
+/// The checkpoint that training leaves, and the one before it.
+const NEWEST: &str = "run/step-6";
+const OLDER: &str = "run/step-4";
+/// The manifest that `seal` writes for the newest one.
+const SEALED: &str = "sealed";
+
+type Stage = fn(&mut Workplace);
+
+/// In order, with their titles.
+pub(super) const ALL: [(&str, Stage); 6] = [
+    ("real PyTorch trains on dp2,tp2 and saves", train),
+    ("look inside, and prove it whole", integrity::inspect_and_verify),
+    ("seal: hashes and fingerprints for the untouched folder", integrity::seal),
+    ("another mesh, and another, and back to one", meshes::reshard),
+    ("out again: Hugging Face, and PyTorch on another mesh", formats::export),
+    ("what changed between two steps", compare),
+];
+
+fn train(work: &mut Workplace) {
+    let answer = work.python("demo_train.py", &["run"]);
+    work.expect("four gloo processes trained a Llama and saved two steps", &answer, 0);
+    let reference = work.reference();
+    let loss = |step: &str| reference["losses"][step].as_f64().unwrap_or(f64::NAN);
+    let detail = reference["losses"].to_string();
+    work.report.check("the loss falls", loss("6") < loss("1"), &detail);
+    work.measure("torch DCP checkpoint of step 6", NEWEST);
+}
+
+fn compare(work: &mut Workplace) {
+    let answer = work.ckpt(&["diff", OLDER, NEWEST, "--top", "5"]);
+    work.expect("two steps differ, and diff says so by its exit code", &answer, 1);
+    let same = work.ckpt_json(&["diff", NEWEST, NEWEST]);
+    work.expect("a checkpoint doesn't differ from itself", &same, 0);
+}

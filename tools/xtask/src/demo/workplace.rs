@@ -1,0 +1,149 @@
+//! The folder that the demo works in, and the two programs that it calls: `ckpt`, and Python with torch.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use sha2::{Digest, Sha256};
+
+use super::report::Report;
+use crate::error::Error;
+use crate::python::Environment;
+use crate::{process, repository};
+
+/// So many lines of a command's output are shown.
+const SHOWN: usize = 32;
+
+/// State of a run.
+#[derive(Debug)]
+pub(crate) struct Workplace {
+    /// Where everything is written; commands run in it.
+    pub(crate) folder: PathBuf,
+    /// What has been found.
+    pub(crate) report: Report,
+    environment: Environment,
+    target: PathBuf,
+}
+
+/// How a command ended and what it said.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    /// Exit code; -1 after a signal.
+    pub(crate) code: i32,
+    /// Standard output.
+    pub(crate) out: String,
+    /// Standard error.
+    pub(crate) err: String,
+}
+
+impl Answer {
+    /// Both streams, for a failed check.
+    pub(crate) fn said(&self) -> String {
+        let tail = |text: &str| {
+            text.lines().rev().take(20).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("\n")
+        };
+        format!("exit code {}\n{}\n{}", self.code, tail(&self.out), tail(&self.err))
+    }
+
+    /// Standard output as JSON; null when it is none.
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.out).unwrap_or_default()
+    }
+}
+
+impl Workplace {
+    /// An empty folder.
+    pub(crate) fn new(folder: PathBuf, environment: Environment, report: Report) -> Result<Self, Error> {
+        if folder.exists() {
+            fs::remove_dir_all(&folder).map_err(Error::path("remove", &folder))?;
+        }
+        fs::create_dir_all(&folder).map_err(Error::path("create", &folder))?;
+        let target = std::env::current_exe().ok().and_then(|path| path.parent().map(Path::to_path_buf));
+        let target = target.unwrap_or_else(|| repository::root().join("target/debug"));
+        Ok(Self { folder, report, environment, target })
+    }
+
+    /// Runs `ckpt` for people, shows what it prints, and returns it.
+    pub(crate) fn ckpt(&self, arguments: &[&str]) -> Answer {
+        println!("$ ckpt {}", arguments.join(" "));
+        let answer = self.call(self.command(arguments, &["--format", "human"]));
+        let lines: Vec<&str> = answer.out.lines().collect();
+        lines.iter().take(SHOWN).for_each(|line| println!("  {line}"));
+        if lines.len() > SHOWN {
+            println!("  … {} more lines", lines.len() - SHOWN);
+        }
+        answer
+    }
+
+    /// Runs `ckpt` with `--json`, quietly.
+    pub(crate) fn ckpt_json(&self, arguments: &[&str]) -> Answer {
+        println!("$ ckpt {} --json", arguments.join(" "));
+        self.call(self.command(arguments, &["--json"]))
+    }
+
+    fn command(&self, arguments: &[&str], more: &[&str]) -> Command {
+        let mut command = Command::new(self.target.join(format!("ckpt{}", std::env::consts::EXE_SUFFIX)));
+        command.args(arguments).args(more);
+        command
+    }
+
+    /// Runs one of the scripts in `tests/python`.
+    pub(crate) fn python(&self, script: &str, arguments: &[&str]) -> Answer {
+        println!("$ python {script} {}", arguments.join(" "));
+        let mut command = self.environment.python();
+        command.arg(repository::root().join("tests/python").join(script)).args(arguments);
+        let answer = self.call(command);
+        answer.out.lines().for_each(|line| println!("  {line}"));
+        answer
+    }
+
+    fn call(&self, mut command: Command) -> Answer {
+        match process::output(command.current_dir(&self.folder)) {
+            Ok(output) => Answer {
+                code: output.status.code().unwrap_or(-1),
+                out: String::from_utf8_lossy(&output.stdout).into_owned(),
+                err: String::from_utf8_lossy(&output.stderr).into_owned(),
+            },
+            Err(error) => Answer { code: -1, out: String::new(), err: error.to_string() },
+        }
+    }
+
+    /// Checks that a command ended with `code`.
+    pub(crate) fn expect(&mut self, what: &str, answer: &Answer, code: i32) -> bool {
+        self.report.check(what, answer.code == code, &answer.said());
+        answer.code == code
+    }
+
+    /// Records what `name` takes on disk.
+    pub(crate) fn measure(&mut self, what: &str, name: &str) -> u64 {
+        let bytes = self.files(name).iter().map(|path| fs::metadata(path).map_or(0, |data| data.len())).sum();
+        self.report.size(what, bytes);
+        bytes
+    }
+
+    /// SHA-256 of every file under `name`.
+    pub(crate) fn digests(&self, name: &str) -> BTreeMap<PathBuf, Vec<u8>> {
+        let digest =
+            |path: &PathBuf| fs::read(path).map_or_else(|_| Vec::new(), |data| Sha256::digest(data).to_vec());
+        self.files(name).into_iter().map(|path| (path.clone(), digest(&path))).collect()
+    }
+
+    fn files(&self, name: &str) -> Vec<PathBuf> {
+        let mut open = vec![self.folder.join(name)];
+        let mut files = Vec::new();
+        while let Some(path) = open.pop() {
+            match fs::read_dir(&path) {
+                Ok(entries) => open.extend(entries.flatten().map(|entry| entry.path())),
+                Err(_) => files.push(path),
+            }
+        }
+        files
+    }
+
+    /// What training recorded.
+    pub(crate) fn reference(&self) -> serde_json::Value {
+        let text = fs::read(self.folder.join("run/reference.json")).unwrap_or_default();
+        serde_json::from_slice(&text).unwrap_or_default()
+    }
+}
