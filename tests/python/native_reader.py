@@ -16,8 +16,8 @@ def records(root):
     prev, root_id, seq = None, None, 1
     while os.path.exists(path := f"{root}/commits/{seq:020}.json"):
         data = load(path)
-        need(data[-76:] == b',"check":"%s"}\n' % sha(data[:-76]).encode(), path, "is cut short or changed")
-        record = json.loads(data[:-76] + b"}")
+        need(data[-77:] == b',"check":"%s"}\n' % sha(data[:-77]).encode(), path, "is cut short or changed")
+        record = json.loads(data[:-77] + b"}")
         need(record["format"] == 1 and not record["must_understand"], path, "needs a newer reader")
         place = record["seq"], record["prev"], record["root"]
         need(place == (seq, prev, root_id or place[2]), path, "is of another log")
