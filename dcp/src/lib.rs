@@ -19,11 +19,11 @@ mod error;
 mod finding;
 pub mod fingerprint;
 pub mod manifest;
+pub mod ops;
 mod progress;
 pub mod read_at;
 mod sink;
 mod source;
-pub mod staging;
 pub mod store;
 
 pub use catalog::{

@@ -1,0 +1,229 @@
+//! Placement for the names of a checkpoint: from the checkpoint itself, a preset, a rules file, single rules.
+//!
+//! Later sources win: what the checkpoint records, then the preset (named, or detected from the names), then the
+//! rules file, then single rules. A tensor that nothing covers is an error only where a mesh of several ranks needs
+//! its placement; [`name`] reports it then, naming the nearest rule.
+
+use fqn::{
+    Registry,
+    preset::{self, ModelFacts, Rules, RulesError},
+};
+use reshard::{Divisibility, Mesh, check_divisibility};
+
+use crate::{Error, ErrorKind, Result};
+
+/// What the user says of names.
+#[derive(Debug, Clone, Default)]
+pub struct NamingRequest {
+    /// Preset by name; detected where `None`.
+    pub preset: Option<String>,
+    /// Text of a rules file.
+    pub rules: Option<String>,
+    /// Single rules, `GLOB=PLACEMENT`.
+    pub place: Vec<String>,
+    /// Numbers of the model that shapes do not tell.
+    pub facts: ModelFacts,
+}
+
+/// What names came to.
+#[derive(Debug, Clone)]
+pub struct Named {
+    /// The registry, with placement where a rule says so.
+    pub registry: Registry,
+    /// Rules in force, for what a mesh must divide.
+    pub rules: Option<Rules>,
+    /// Numbers of the model, given and inferred.
+    pub facts: ModelFacts,
+    /// Where placement came from, for people.
+    pub origin: String,
+    /// Why there is no placement, where there is none.
+    uncovered: Option<RulesError>,
+}
+
+/// Places the tensors of `registry`.
+///
+/// # Errors
+/// `Incompatible`: an unknown preset, rules that are none, facts that shapes contradict.
+pub fn name(registry: &Registry, request: &NamingRequest) -> Result<Named> {
+    let own = own_rules(request)?;
+    let (base, origin) = base_rules(registry, request)?;
+    let explicit = own.is_some() || request.preset.is_some();
+    let recorded = registry.entries().iter().any(|entry| entry.placement.is_some());
+    let rules = match (own, base) {
+        (Some(own), Some(base)) => Some(own.before(base.clone())),
+        (own, base) => own.or_else(|| base.cloned()),
+    };
+    let mut registry = registry.clone();
+    let mut uncovered = None;
+    let origin = match &rules {
+        _ if recorded && !explicit => "recorded in the checkpoint".to_owned(),
+        None => "none: no preset fits the names".to_owned(),
+        Some(rules) => {
+            uncovered = rules.apply(&mut registry).err();
+            origin
+        }
+    };
+    let facts = match &rules {
+        Some(rules) => {
+            request.facts.inferred(rules, &registry).map_err(|e| Error::incompatible(e.to_string()))?
+        }
+        None => request.facts,
+    };
+    if let (true, Some(error)) = (explicit, &uncovered) {
+        return Err(Error::incompatible(error.to_string()).hint("rules that are given must cover every name"));
+    }
+    Ok(Named { registry, rules, facts, origin, uncovered })
+}
+
+impl Named {
+    /// Checks that the model lies on `mesh`: every tensor is placed, and heads, KV heads, feed-forward width,
+    /// experts and layers divide.
+    ///
+    /// # Errors
+    /// `Incompatible`, with meshes near by that fit, or the names that no rule covers.
+    pub fn check_mesh(&self, mesh: &Mesh) -> Result<()> {
+        if mesh.ranks() == 1 {
+            return Ok(());
+        }
+        if let Some(error) = &self.uncovered {
+            return Err(Error::incompatible(error.to_string()).hint(
+                "give placement with --rules FILE or --place 'GLOB=tp:0,dp:0', see `ckpt help placement`",
+            ));
+        }
+        if let Some(entry) = self.registry.entries().iter().find(|entry| entry.placement.is_none()) {
+            return Err(Error::incompatible(format!("{}: nothing says how it lies on a mesh", entry.id())).hint(
+                "no preset fits these names; give placement with --rules FILE or --place 'GLOB=tp:0,dp:0', see `ckpt help placement`",
+            ));
+        }
+        check_divisibility(mesh, &self.demands()).map_err(|e| Error::incompatible(e.to_string()).caused_by(e))
+    }
+
+    fn demands(&self) -> Vec<Divisibility> {
+        let constraints = self.rules.iter().flat_map(|rules| rules.constraints(&self.registry, &self.facts));
+        let demand = |constraint: preset::Constraint| Divisibility {
+            what: constraint.unit.text().to_owned(),
+            count: constraint.count,
+            uneven: constraint.axis.is_pipeline(),
+            tensors: constraint.example.to_string(),
+            axis: constraint.axis,
+        };
+        constraints.map(demand).collect()
+    }
+}
+
+fn base_rules<'a>(registry: &Registry, request: &NamingRequest) -> Result<(Option<&'a Rules>, String)> {
+    let title = |rules: &Rules| rules.preset.as_ref().map_or_else(String::new, |preset| preset.title.clone());
+    if let Some(name) = &request.preset {
+        let rules = preset::named(name).ok_or_else(|| {
+            let known =
+                preset::presets().iter().filter_map(|rules| Some(rules.preset.as_ref()?.name.as_str()));
+            Error::new(ErrorKind::Incompatible, format!("no preset is called {name:?}"))
+                .hint(format!("presets: {}", known.collect::<Vec<_>>().join(", ")))
+        })?;
+        return Ok((Some(rules), format!("preset {name} ({})", title(rules))));
+    }
+    let (found, _) = preset::detect(registry);
+    let origin = found.map_or_else(String::new, |rules| {
+        let name = rules.preset.as_ref().map_or("", |preset| preset.name.as_str());
+        format!("preset {name} ({}), detected from the names", title(rules))
+    });
+    Ok((found, origin))
+}
+
+/// Single rules, then the file's.
+fn own_rules(request: &NamingRequest) -> Result<Option<Rules>> {
+    let mut single = String::new();
+    // Within a file the first match wins; on the command line the last one does.
+    for text in request.place.iter().rev() {
+        let (glob, place) = text.split_once('=').ok_or_else(|| {
+            Error::incompatible(format!("{text:?} is not GLOB=PLACEMENT"))
+                .hint("for example 'layers.*.wq.weight=tp:0,dp:0'")
+        })?;
+        single += &format!("[[rule]]\nmatch = {}\nplace = {}\n", quoted(glob), quoted(place));
+    }
+    let parse = |what: &str, text: &str| {
+        Rules::from_toml(text).map_err(|e| Error::incompatible(format!("{what}: {e}")).caused_by(e))
+    };
+    let single = if single.is_empty() { None } else { Some(parse("--place", &single)?) };
+    let file = request.rules.as_deref().map(|text| parse("rules file", text)).transpose()?;
+    Ok(match (single, file) {
+        (Some(single), Some(file)) => Some(single.before(file)),
+        (single, file) => single.or(file),
+    })
+}
+
+/// A TOML string: JSON's escapes are TOML's.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use fqn::{Dtype, Entry, Fqn, Role, Shape};
+
+    use super::*;
+
+    fn llama() -> Registry {
+        let mut registry = Registry::new();
+        let mut push = |name: &str, shape: &[u64]| {
+            registry
+                .push(Entry::new(Fqn::new(name).unwrap(), Role::Param, Dtype::F32, Shape::new(shape)))
+                .unwrap();
+        };
+        push("model.embed_tokens.weight", &[256, 64]);
+        for layer in 0..4 {
+            for (name, rows, columns) in [
+                ("self_attn.q_proj", 64, 64),
+                ("self_attn.k_proj", 16, 64),
+                ("self_attn.v_proj", 16, 64),
+                ("self_attn.o_proj", 64, 64),
+                ("mlp.gate_proj", 192, 64),
+                ("mlp.up_proj", 192, 64),
+                ("mlp.down_proj", 64, 192),
+            ] {
+                push(&format!("model.layers.{layer}.{name}.weight"), &[rows, columns]);
+            }
+            push(&format!("model.layers.{layer}.input_layernorm.weight"), &[64]);
+            push(&format!("model.layers.{layer}.post_attention_layernorm.weight"), &[64]);
+        }
+        push("model.norm.weight", &[64]);
+        push("lm_head.weight", &[256, 64]);
+        registry
+    }
+
+    #[test]
+    fn a_mesh_that_does_not_divide_kv_heads_is_refused_with_meshes_that_fit() {
+        let facts = ModelFacts { heads: Some(8), ..ModelFacts::default() };
+        let named = name(&llama(), &NamingRequest { facts, ..NamingRequest::default() }).unwrap();
+        assert_eq!(named.facts.kv_heads, Some(2));
+        named.check_mesh(&"4x2x2".parse().unwrap()).unwrap();
+        let refused = named.check_mesh(&"1x1x8".parse().unwrap()).unwrap_err();
+        assert!(refused.to_string().contains("KV heads do not divide over tp=8"), "{refused}");
+        assert_eq!(refused.kind(), ErrorKind::Incompatible);
+    }
+
+    #[test]
+    fn a_single_rule_wins_over_the_preset() {
+        let place = vec!["model.norm.weight=dp:0,pp:last".to_owned(), "model.norm.*=replicate".to_owned()];
+        let named = name(&llama(), &NamingRequest { place, ..NamingRequest::default() }).unwrap();
+        let norm = named.registry.get(&fqn::TensorId::param("model.norm.weight").unwrap()).unwrap();
+        assert_eq!(norm.placement.as_ref().unwrap().to_string(), "replicate");
+    }
+
+    #[test]
+    fn a_name_that_no_rule_covers_is_refused_once_a_mesh_needs_it() {
+        let mut registry = llama();
+        registry
+            .push(Entry::new(
+                Fqn::new("model.layers.0.adapter.weight").unwrap(),
+                Role::Param,
+                Dtype::F32,
+                Shape::new(&[4]),
+            ))
+            .unwrap();
+        let named = name(&registry, &NamingRequest::default()).unwrap();
+        named.check_mesh(&"1x1x1".parse().unwrap()).unwrap();
+        let refused = named.check_mesh(&"2x1x1".parse().unwrap()).unwrap_err();
+        assert!(refused.to_string().contains("model.layers.0.adapter.weight"), "{refused}");
+    }
+}
