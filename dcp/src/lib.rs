@@ -24,6 +24,7 @@ mod progress;
 pub mod read_at;
 mod sink;
 mod source;
+pub mod staging;
 pub mod store;
 
 pub use catalog::{

@@ -43,7 +43,7 @@ impl Log {
                 Ok(Some(entry)) => {
                     audit.records += 1;
                     audit.head = Some(seq);
-                    reader.take(&self.root.full_name(&seq.path()), seq, entry, &mut audit);
+                    reader.take(&self.root.full_name(&seq.path()), seq, &entry, &mut audit);
                 }
                 Ok(None) => match last.filter(|last| *last > seq) {
                     Some(later) => reader.miss(
@@ -71,7 +71,7 @@ struct Reader {
 }
 
 impl Reader {
-    fn take(&mut self, name: &str, seq: Seq, entry: Entry, audit: &mut Audit) {
+    fn take(&mut self, name: &str, seq: Seq, entry: &Entry, audit: &mut Audit) {
         let root = self.chain.root;
         if let Err(error) = self.chain.advance(name, seq, &entry.record, entry.digest) {
             audit.findings.push(Finding { seq, error });

@@ -3,6 +3,7 @@
 use super::seq::Seq;
 use super::state::Void;
 use crate::store::StoreError;
+use crate::{Error, ErrorKind};
 
 /// The result of an operation on the log.
 pub type Result<T, E = CommitError> = std::result::Result<T, E>;
@@ -30,7 +31,6 @@ pub enum CommitError {
     #[error("not committed: {void}")]
     Rejected {
         /// Why.
-        #[source]
         void: Void,
     },
     /// Others were faster too many times in a row. Nothing was written.
@@ -97,4 +97,21 @@ pub enum CommitError {
         /// The bytes that it would have.
         size: u64,
     },
+}
+
+/// A failed operation on the log, by what a caller can do.
+impl From<CommitError> for Error {
+    fn from(error: CommitError) -> Self {
+        let kind = match error {
+            CommitError::Store(error) => return error.into(),
+            CommitError::Unknown { .. } => ErrorKind::Io,
+            CommitError::Rejected { .. } | CommitError::Contended { .. } => ErrorKind::Conflict,
+            CommitError::Damaged { .. } | CommitError::Mixed { .. } | CommitError::Incomplete { .. } => {
+                ErrorKind::Corrupt
+            }
+            CommitError::Newer { .. } | CommitError::NotUnderstood { .. } => ErrorKind::Unsupported,
+            CommitError::TooLong { .. } => ErrorKind::Internal,
+        };
+        Self::new(kind, error.to_string()).caused_by(error)
+    }
 }

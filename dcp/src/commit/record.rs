@@ -206,7 +206,7 @@ impl Record {
     /// # Errors
     /// [`CommitError::TooLong`] when the state it carries has grown beyond what a reader takes.
     pub fn encode(&self) -> Result<Vec<u8>> {
-        let json = serde_json::to_string(self).map_err(|source| self.unwritable(source))?;
+        let json = serde_json::to_string(self).map_err(|error| self.unwritable(&error))?;
         // The ending closes the object.
         let body = json.strip_suffix('}').unwrap_or(&json);
         let bytes = format!("{body}{CHECK}{}{END}", Sha256Digest::of(body.as_bytes())).into_bytes();
@@ -234,8 +234,8 @@ impl Record {
         serde_json::from_str(&json).map_err(|error| damaged(name, &error.to_string()))
     }
 
-    fn unwritable(&self, source: serde_json::Error) -> CommitError {
-        damaged(&Seq::path(self.seq).to_string(), &source.to_string())
+    fn unwritable(&self, error: &serde_json::Error) -> CommitError {
+        damaged(self.seq.path().as_ref(), &error.to_string())
     }
 }
 
