@@ -4,6 +4,7 @@
 //! installed outside the cache folder ([`cache`]); nothing is fetched except through pip and cargo.
 
 mod arrows;
+mod bench;
 mod cache;
 mod ci;
 mod demo;
@@ -40,6 +41,11 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Measure speed and memory against torch's own tools
+    Bench {
+        #[command(subcommand)]
+        what: Benchmark,
+    },
     /// Everything that `.ci/run` does
     Ci,
     /// Check which crate reaches which, and that dependencies stay few
@@ -52,6 +58,12 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+}
+
+#[derive(Debug, Subcommand)]
+enum Benchmark {
+    /// `ckpt` on a large torch DCP checkpoint, and on one of many tensors
+    Ckpt(bench::Options),
 }
 
 fn main() -> ExitCode {
@@ -74,6 +86,7 @@ fn run(chore: Chore) -> Result<ExitCode, Error> {
         Chore::Setup => done(setup),
         Chore::Demo => done(demo::run),
         Chore::Test { arguments } => done(|| test::run(&arguments)),
+        Chore::Bench { what: Benchmark::Ckpt(options) } => done(|| bench::run(&options)),
         Chore::Ci => done(ci::run),
         Chore::Arrows => done(arrows::run),
         Chore::Fixtures => done(fixtures::run),
