@@ -16,7 +16,10 @@ fn main() {
     let bytes: Vec<u8> =
         (0..LEN / 4).flat_map(|n| (n as u64).wrapping_mul(0x9e37_79b9).to_le_bytes()[..4].to_vec()).collect();
     let mut copy = vec![0; PIECE];
-    report("memcpy", &bytes, |piece| copy.copy_from_slice(piece));
+    report("memcpy", &bytes, |piece| {
+        copy.copy_from_slice(piece);
+        black_box(&mut copy);
+    });
     report("sha256", &bytes, |piece| {
         black_box(Sha256Digest::of(piece));
     });
