@@ -26,6 +26,7 @@ mod sink;
 mod source;
 pub mod staging;
 pub mod store;
+pub mod torch;
 
 pub use catalog::{
     BlockRef, Catalog, Chunk, Chunks, CrcRecord, Encoding, FileEntry, FileId, Format, Location, ObjectEntry,
