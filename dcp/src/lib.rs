@@ -20,6 +20,7 @@ mod finding;
 pub mod fingerprint;
 pub mod manifest;
 pub mod ops;
+pub mod pickle;
 mod progress;
 pub mod read_at;
 mod sink;
