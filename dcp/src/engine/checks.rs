@@ -105,6 +105,24 @@ impl FileChecks {
         self.table.is_some()
     }
 
+    /// Whether something proves this piece.
+    pub(crate) fn covers(&self, piece: usize) -> bool {
+        self.table.is_some() || self.record_of(piece).is_some()
+    }
+
+    /// Bytes that something proves.
+    pub(crate) fn proven_bytes(&self) -> u64 {
+        match &self.table {
+            Some(table) => table.file_len(),
+            None => self.records.iter().map(|record| record.record.len).sum(),
+        }
+    }
+
+    fn record_of(&self, piece: usize) -> Option<&Record> {
+        let at = self.records.partition_point(|record| record.pieces.end <= piece);
+        self.records.get(at).filter(|record| record.pieces.contains(&piece))
+    }
+
     /// Compares a piece with what proves it; `false` where nothing covers it.
     pub(crate) fn check(&self, piece: usize, bytes: &[u8]) -> Result<bool, Bad> {
         if let Some(table) = &self.table {
@@ -116,11 +134,7 @@ impl FileChecks {
                 }
             };
         }
-        let at = self.records.partition_point(|record| record.pieces.end <= piece);
-        match self.records.get(at) {
-            Some(record) if record.pieces.contains(&piece) => self.sum(record, piece, bytes).map(|()| true),
-            _ => Ok(false),
-        }
+        self.record_of(piece).map_or(Ok(false), |record| self.sum(record, piece, bytes).map(|()| true))
     }
 
     fn sum(&self, record: &Record, piece: usize, bytes: &[u8]) -> Result<(), Bad> {

@@ -23,7 +23,7 @@ pub(crate) mod checks;
 pub(crate) mod cover;
 mod cuts;
 mod file;
-mod gather;
+pub(crate) mod gather;
 pub(crate) mod grid;
 mod options;
 mod plan;

@@ -374,13 +374,14 @@ fn take(len: u64, most: usize) -> usize {
 
 /// What chunks tell of the file that they lie in.
 #[derive(Debug, Clone, Default)]
-struct Known {
-    records: Vec<CrcRecord>,
+pub(crate) struct Known {
+    pub(crate) records: Vec<CrcRecord>,
     /// Where large chunks begin and end: a piece across two of them would be wanted at two times far apart.
     edges: Vec<u64>,
 }
 
-fn known(source: &dyn Source, files: usize) -> Vec<Known> {
+/// What chunks tell of each file.
+pub(crate) fn known(source: &dyn Source, files: usize) -> Vec<Known> {
     let mut known = vec![Known::default(); files];
     for (entry, chunks) in source.catalog().iter() {
         for chunk in &chunks.chunks {

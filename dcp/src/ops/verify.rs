@@ -1,0 +1,362 @@
+//! [`verify`]: proves that a checkpoint is whole, or tells everything that is wrong with it.
+//!
+//! ```text
+//!  adapter's audit ─┐
+//!  box cover ───────┼─► findings (file, FQN, index range), sorted
+//!  pieces of files ─┘
+//!    any thread takes the next, reads it, compares block digests; CRC-32s are summed by record
+//! ```
+//!
+//! Invariants: it never stops at the first finding; every byte that a block table or a CRC-32 covers is read once; what
+//! nothing covers is counted and told, never passed off as proven; memory is one block for each thread.
+
+use std::{
+    num::NonZeroUsize,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use fqn::Entry;
+use reshard::{Region, coverage};
+use serde::Serialize;
+
+use crate::{
+    Cancel, Catalog, Chunks, Error, ErrorKind, FileId, Finding, FindingCode, Progress, Result, Severity,
+    Source,
+    engine::{
+        blame,
+        checks::{Bad, Differs, FileChecks},
+        cover::Cover,
+        grid::Grid,
+        reader::known,
+    },
+};
+
+/// What is verified, and with what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VerifyOptions {
+    /// Threads that read and hash; each holds one block of at most 1 MiB.
+    pub threads: NonZeroUsize,
+    /// Which part of the bytes is read; cover and metadata are always checked in full.
+    pub subset: Subset,
+}
+
+/// A part of the bytes, so that a large checkpoint can be verified a part a day.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Subset {
+    /// All of them.
+    #[default]
+    All,
+    /// No payload at all: metadata only.
+    Nothing,
+    /// Part `part` (from 0) of `of`: whole files, in turn.
+    Part {
+        /// Which one.
+        part: usize,
+        /// Of how many.
+        of: NonZeroUsize,
+    },
+}
+
+impl Default for VerifyOptions {
+    fn default() -> Self {
+        Self { threads: thread::available_parallelism().unwrap_or(NonZeroUsize::MIN), subset: Subset::All }
+    }
+}
+
+/// What was found, and what was looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct VerifyReport {
+    /// Everything found, worst first, then by file and tensor.
+    pub findings: Vec<Finding>,
+    /// Files that the catalog names.
+    pub files: usize,
+    /// Tensors whose cover was checked.
+    pub tensors: usize,
+    /// Bytes that were read.
+    pub bytes: u64,
+    /// What proved them.
+    pub checksums: Checksums,
+}
+
+/// What proved bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Checksums {
+    /// Files with a table of SHA-256 digests.
+    pub block_files: usize,
+    /// Bytes compared with such a table.
+    pub block_bytes: u64,
+    /// Files with CRC-32 records.
+    pub record_files: usize,
+    /// Bytes of such records.
+    pub record_bytes: u64,
+    /// Files of which nothing proves any byte.
+    pub unproven_files: usize,
+    /// Bytes of files that nothing proves.
+    pub unproven_bytes: u64,
+}
+
+impl VerifyReport {
+    /// Whether nothing says that data is wrong or missing.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.findings.iter().all(|finding| finding.severity < Severity::Error)
+    }
+}
+
+/// Verifies a checkpoint.
+///
+/// # Errors
+/// Only where it could not be verified: cancelled, or the store failed for another reason than missing or damaged data.
+pub fn verify(
+    source: &dyn Source,
+    options: &VerifyOptions,
+    progress: &dyn Progress,
+    cancel: &Cancel,
+) -> Result<VerifyReport> {
+    let catalog = source.catalog();
+    let mut findings = source.audit()?;
+    for (entry, chunks) in catalog.iter() {
+        findings.extend(cover(entry, chunks));
+    }
+    let (targets, told) = targets(source, options.subset)?;
+    findings.extend(told);
+    let mut checksums = Checksums::default();
+    targets.iter().for_each(|target| checksums.count(target));
+    let payload = Payload {
+        source,
+        targets,
+        next: AtomicUsize::new(0),
+        bytes: AtomicU64::new(0),
+        told: Mutex::default(),
+    };
+    progress.begin("verify", checksums.block_bytes + checksums.record_bytes);
+    let outcome = payload.all(options.threads.get(), progress, cancel);
+    progress.end();
+    outcome?;
+    findings.extend(payload.told.into_inner().unwrap_or_else(PoisonError::into_inner));
+    let key =
+        |it: &Finding| (std::cmp::Reverse(it.severity), it.file.clone(), it.tensor.clone(), it.range.clone());
+    findings.sort_by_cached_key(key);
+    Ok(VerifyReport {
+        findings,
+        files: catalog.files.len(),
+        tensors: catalog.tensors.len(),
+        bytes: payload.bytes.into_inner(),
+        checksums,
+    })
+}
+
+/// What is wrong with how the chunks of a tensor cover it.
+fn cover(entry: &Entry, chunks: &Chunks) -> Vec<Finding> {
+    let id = entry.id();
+    let error = |code, text: String| Finding::new(Severity::Error, code, text).tensor(id.clone());
+    let outside = chunks.chunks.iter().filter(|chunk| !chunk.region.fits(&entry.shape));
+    let mut found: Vec<Finding> = outside
+        .map(|chunk| {
+            let text = format!("a chunk lies outside the shape {}", entry.shape);
+            error(FindingCode::OutOfBounds, text).range(&chunk.region)
+        })
+        .collect();
+    let grid = match Grid::of(entry) {
+        Ok(grid) => grid,
+        Err(problem) => return vec![error(FindingCode::LengthMismatch, problem.to_string())],
+    };
+    let inside = chunks.chunks.iter().filter(|chunk| chunk.region.fits(&entry.shape));
+    let regions: Vec<Region> = match inside.map(|chunk| grid.region(&chunk.region)).collect::<Result<_>>() {
+        Ok(regions) => regions,
+        Err(problem) => {
+            found.push(error(FindingCode::LengthMismatch, problem.to_string()));
+            return found;
+        }
+    };
+    let Err(first) = coverage::check(&grid.shape, &regions) else { return found };
+    let before = found.len();
+    let cover = Cover::of(&grid.shape, &regions);
+    let gap = "no chunk holds these elements; a rank's file or its metadata is missing";
+    found.extend(
+        cover.gaps.iter().map(|it| error(FindingCode::Gap, gap.to_owned()).range(&grid.elements(it))),
+    );
+    let twice = "more than one chunk claims these elements";
+    let overlap = |it: &Region| error(FindingCode::Overlap, twice.to_owned()).range(&grid.elements(it));
+    found.extend(cover.overlaps.iter().map(overlap));
+    if found.len() == before {
+        found.push(error(FindingCode::Other, first.to_string()));
+    }
+    found
+}
+
+/// A file whose payload is read.
+#[derive(Debug)]
+struct Target {
+    file: FileId,
+    path: String,
+    size: u64,
+    checks: FileChecks,
+    /// Number of the first of its pieces among those of all.
+    first: usize,
+    /// Whether it turned out that it can't be read, so that this is told once.
+    lost: AtomicBool,
+}
+
+/// The files to read, and what is wrong with their checksums.
+fn targets(source: &dyn Source, subset: Subset) -> Result<(Vec<Target>, Vec<Finding>)> {
+    let catalog = source.catalog();
+    let known = known(source, catalog.files.len());
+    let (mut targets, mut told, mut first) = (Vec::new(), Vec::new(), 0);
+    for (at, (entry, known)) in catalog.files.iter().zip(&known).enumerate() {
+        let wanted = match subset {
+            Subset::All => true,
+            Subset::Nothing => false,
+            Subset::Part { part, of } => at % of == part,
+        };
+        if !wanted {
+            continue;
+        }
+        let file = FileId(u32::try_from(at).map_err(|_| Error::internal("more than 2^32 files"))?);
+        let checks = source.blocks(file).and_then(|table| FileChecks::new(entry, table, &known.records, &[]));
+        match checks {
+            Ok(checks) => {
+                let pieces = checks.cuts.len();
+                let (path, size, lost) = (entry.path.clone(), entry.size, AtomicBool::new(false));
+                targets.push(Target { file, path, size, checks, first, lost });
+                first += pieces;
+            }
+            Err(error) if is_data(&error) => {
+                let finding = Finding::new(Severity::Error, FindingCode::DigestMismatch, error.to_string());
+                told.push(finding.file(entry.path.clone()));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((targets, told))
+}
+
+impl Checksums {
+    fn count(&mut self, target: &Target) {
+        let proven = target.checks.proven_bytes();
+        if target.checks.has_blocks() {
+            self.block_files += 1;
+            self.block_bytes += proven;
+        } else if target.checks.is_checked() {
+            self.record_files += 1;
+            self.record_bytes += proven;
+            self.unproven_bytes += target.size.saturating_sub(proven);
+        } else {
+            self.unproven_files += 1;
+            self.unproven_bytes += target.size;
+        }
+    }
+}
+
+/// Whether an error says that data is damaged or missing, not that it could not be looked at.
+fn is_data(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound | ErrorKind::Unsupported)
+}
+
+/// The pieces of all files, handed out one by one.
+struct Payload<'a> {
+    source: &'a dyn Source,
+    targets: Vec<Target>,
+    next: AtomicUsize,
+    bytes: AtomicU64,
+    told: Mutex<Vec<Finding>>,
+}
+
+impl Payload<'_> {
+    fn all(&self, threads: usize, progress: &dyn Progress, cancel: &Cancel) -> Result<()> {
+        thread::scope(|scope| {
+            let others: Vec<_> = (1..threads).map(|_| scope.spawn(|| self.serve(progress, cancel))).collect();
+            let mut outcome = self.serve(progress, cancel);
+            for other in others {
+                let theirs =
+                    other.join().unwrap_or_else(|_| Err(Error::internal("a verifying thread panicked")));
+                outcome = outcome.and(theirs);
+            }
+            outcome
+        })
+    }
+
+    fn serve(&self, progress: &dyn Progress, cancel: &Cancel) -> Result<()> {
+        let mut buffer = Vec::new();
+        loop {
+            cancel.check()?;
+            let piece = self.next.fetch_add(1, Ordering::Relaxed);
+            let at = self.targets.partition_point(|target| target.first <= piece);
+            let Some(target) = at.checked_sub(1).and_then(|at| self.targets.get(at)) else { return Ok(()) };
+            if piece - target.first >= target.checks.cuts.len() {
+                return Ok(());
+            }
+            if let Err(error) = self.piece(target, piece - target.first, &mut buffer, progress) {
+                // Other threads need not go on: this is not about the data.
+                self.next.store(usize::MAX / 2, Ordering::Relaxed);
+                return Err(error);
+            }
+        }
+    }
+
+    fn piece(
+        &self,
+        target: &Target,
+        piece: usize,
+        buffer: &mut Vec<u8>,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        let Some(range) = target.checks.cuts.range(piece).filter(|_| target.checks.covers(piece)) else {
+            return Ok(());
+        };
+        let len = range.end - range.start;
+        if target.lost.load(Ordering::Relaxed) {
+            progress.advance(len);
+            return Ok(());
+        }
+        buffer.resize(usize::try_from(len).unwrap_or_default(), 0);
+        match self.source.read_exact_at(target.file, range.start, buffer) {
+            Ok(()) => {}
+            Err(error) if is_data(&error) => {
+                if !target.lost.swap(true, Ordering::Relaxed) {
+                    let code = if error.kind() == ErrorKind::NotFound {
+                        FindingCode::MissingFile
+                    } else {
+                        FindingCode::SizeMismatch
+                    };
+                    self.tell(target, code, &error.to_string(), &(0..target.size));
+                }
+                progress.advance(len);
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        }
+        self.bytes.fetch_add(len, Ordering::Relaxed);
+        if let Err(Bad { range, what, message }) = target.checks.check(piece, buffer) {
+            let code = match what {
+                Differs::Block => FindingCode::BlockMismatch,
+                Differs::Record => FindingCode::CrcMismatch,
+            };
+            let text = format!("bytes {}..{}: {message}", range.start, range.end);
+            self.tell(target, code, &text, &range);
+        }
+        progress.advance(len);
+        Ok(())
+    }
+
+    /// A finding for each tensor that the bytes hold.
+    fn tell(&self, target: &Target, code: FindingCode, text: &str, range: &std::ops::Range<u64>) {
+        let hint = "take the file from another copy of the checkpoint";
+        let finding = || Finding::new(Severity::Error, code, text).file(target.path.clone()).hint(hint);
+        let catalog: &Catalog = self.source.catalog();
+        let affected = blame::affected(catalog, target.file, range);
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if affected.is_empty() {
+            told.push(finding());
+        }
+        told.extend(affected.into_iter().map(|it| finding().range(&it.range()).tensor(it.id)));
+    }
+}
+
+#[cfg(test)]
+mod tests;
