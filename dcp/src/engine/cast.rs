@@ -51,7 +51,7 @@ impl Cast {
         }
         match self.from {
             Dtype::F64 => each::<8>(src, dst, self.to, f64::from_le_bytes),
-            Dtype::F32 => self.from_f32(src, dst),
+            Dtype::F32 => self.singles(src, dst),
             Dtype::F16 => each::<2>(src, dst, self.to, |bytes| f16::from_le_bytes(bytes).to_f64()),
             _ => each::<2>(src, dst, self.to, |bytes| bf16::from_le_bytes(bytes).to_f64()),
         }
@@ -59,7 +59,7 @@ impl Cast {
     }
 
     /// The casts that checkpoints mostly need, without the way through f64.
-    fn from_f32(self, src: &[u8], dst: &mut [u8]) {
+    fn singles(self, src: &[u8], dst: &mut [u8]) {
         match self.to {
             Dtype::BF16 => map::<4, 2>(src, dst, |it| bf16::from_f32(f32::from_le_bytes(it)).to_le_bytes()),
             Dtype::F16 => map::<4, 2>(src, dst, |it| f16::from_f32(f32::from_le_bytes(it)).to_le_bytes()),

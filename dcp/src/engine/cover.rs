@@ -56,10 +56,8 @@ impl Cover {
     /// At most one region, or all dimensions looked at.
     fn judge(&mut self, shape: &Shape, regions: &[&Region], offsets: &Dims, extents: &Dims) {
         let (mut at, mut size) = (offsets.clone(), extents.clone());
-        if offsets.len() < shape.rank() {
-            if let [one] = regions {
-                return self.around(shape, one, at, size);
-            }
+        if let ([one], true) = (regions, offsets.len() < shape.rank()) {
+            return self.around(shape, one, at, size);
         }
         at.resize(shape.rank(), 0);
         size.extend(shape.iter().skip(size.len()).copied());
