@@ -18,6 +18,7 @@ pub mod engine;
 mod error;
 mod finding;
 pub mod fingerprint;
+pub mod formats;
 pub mod manifest;
 pub mod ops;
 pub mod pickle;
