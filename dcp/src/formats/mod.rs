@@ -5,7 +5,9 @@
 //! before anything is allocated for them; no adapter reads payloads when it opens.
 
 mod blobs;
+pub mod hf;
 mod options;
+mod parallel;
 pub mod path;
 pub mod safetensors;
 

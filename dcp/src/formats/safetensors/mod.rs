@@ -10,10 +10,15 @@
 mod error;
 mod header;
 mod json;
+mod pieces;
+mod source;
 mod write;
 
 pub use error::HeaderError;
 pub use header::{Header, MAX_HEADER_BYTES, TensorInfo};
+pub(crate) use pieces::{FileHeader, assemble};
+pub use source::SafetensorsSource;
+pub(crate) use source::{inferred_extents, metadata};
 pub use write::{HeaderBuilder, Placed};
 
 #[cfg(test)]

@@ -1,0 +1,76 @@
+//! [`SafetensorsSource`]: one safetensors file as a checkpoint.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::{FileHeader, Header, assemble};
+use crate::{
+    Catalog, FileId, Finding, FindingCode, Format, Place, Result, Severity, Source,
+    formats::{OpenOptions, blobs, blobs::Blobs},
+    read_at::ReadAt,
+};
+
+/// One file, opened.
+#[derive(Debug)]
+pub struct SafetensorsSource {
+    catalog: Catalog,
+    blobs: Blobs,
+    findings: Vec<Finding>,
+}
+
+impl SafetensorsSource {
+    /// Opens the file at `path`. Its header is all there is to read, so `options` change nothing.
+    ///
+    /// # Errors
+    /// What [`Header::read`] refuses, with the file's name; what the system says.
+    pub fn open(path: &Path, _options: OpenOptions) -> Result<Self> {
+        let name = path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
+        let mut blobs = Blobs::default();
+        let file = blobs.add(path.to_path_buf(), name.clone())?;
+        let handle = blobs.open(file)?;
+        let header = Header::read(&handle).place(path.display())?;
+        let mut catalog = Catalog::new(Format::Safetensors);
+        catalog.variant = "one safetensors file".to_owned();
+        catalog.files.push(blobs::entry(name.clone(), handle.len()));
+        catalog.extra.insert("safetensors.metadata".to_owned(), metadata(&header));
+        let assembled = assemble(&[FileHeader { file, path: name, header }])?;
+        let findings = inferred_extents(&assembled.inferred);
+        for (entry, chunks) in assembled.tensors {
+            catalog.push(entry, chunks)?;
+        }
+        catalog.check()?;
+        Ok(Self { catalog, blobs, findings })
+    }
+}
+
+impl Source for SafetensorsSource {
+    fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    fn read_exact_at(&self, file: FileId, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.blobs.read_exact_at(file, offset, buf)
+    }
+
+    fn audit(&self) -> Result<Vec<Finding>> {
+        Ok(self.findings.clone())
+    }
+}
+
+/// `__metadata__` as JSON.
+pub(crate) fn metadata(header: &Header) -> Value {
+    header.metadata.iter().map(|(key, value)| (key.clone(), Value::from(value.clone()))).collect()
+}
+
+/// The warning that goes with extents that no file states.
+pub(crate) fn inferred_extents(names: &[fqn::Fqn]) -> Vec<Finding> {
+    let Some(first) = names.first() else { return Vec::new() };
+    let text = format!(
+        "the shards do not say how large their tensors are: extents of {} tensors ({first}, …) are the smallest that \
+         hold every shard, so a lost last shard can't be seen",
+        names.len()
+    );
+    let hint = "compare the shapes with the model's, or with a baseline: `ckpt fqn check`";
+    vec![Finding::new(Severity::Warning, FindingCode::Other, text).hint(hint)]
+}
