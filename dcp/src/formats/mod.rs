@@ -10,5 +10,6 @@ mod options;
 mod parallel;
 pub mod path;
 pub mod safetensors;
+pub mod torch_dcp;
 
 pub use options::{Depth, OpenOptions, Strictness};

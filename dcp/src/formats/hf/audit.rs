@@ -28,7 +28,8 @@ pub(super) fn index_against_headers(index: &Index, headers: &[FileHeader]) -> Ve
         let names = file.header.tensors.iter().map(|tensor| tensor.name.as_str());
         let extra: Vec<&str> = names.filter(|name| !indexed.contains(&(*name, file.path.as_str()))).collect();
         if let Some(first) = extra.first() {
-            let text = format!("{} tensors are in {} but not in the index: {first}, …", extra.len(), file.path);
+            let text =
+                format!("{} tensors are in {} but not in the index: {first}, …", extra.len(), file.path);
             findings.push(Finding::new(Severity::Warning, FindingCode::IndexMismatch, text).file(&file.path));
         }
     }

@@ -105,9 +105,13 @@ impl ModelFacts {
                 ("rms_norm_eps", self.rms_norm_eps.is_none()),
                 ("max_position_embeddings", self.max_position_embeddings.is_none()),
             ];
-            let names: Vec<&str> = missing.iter().filter(|(_, missing)| *missing).map(|(name, _)| *name).collect();
-            return Err(Error::incompatible(format!("config.json can't be made: shapes do not tell {}", names.join(", ")))
-                .hint("give the model's own config with `--config DIR`, or these facts one by one"));
+            let names: Vec<&str> =
+                missing.iter().filter(|(_, missing)| *missing).map(|(name, _)| *name).collect();
+            return Err(Error::incompatible(format!(
+                "config.json can't be made: shapes do not tell {}",
+                names.join(", ")
+            ))
+            .hint("give the model's own config with `--config DIR`, or these facts one by one"));
         };
         Ok(Known { heads, theta, eps, positions })
     }
@@ -146,7 +150,8 @@ impl Shapes {
 fn count_layers(tensors: &HashMap<&str, (Dtype, &Shape)>) -> Result<u64> {
     let index = |name: &&str| name.strip_prefix("model.layers.")?.split('.').next()?.parse::<u64>().ok();
     let layers = tensors.keys().filter_map(index).max().map_or(0, |last| last.saturating_add(1));
-    let absent = (0..layers).find(|layer| !tensors.contains_key(&*format!("model.layers.{layer}.self_attn.q_proj.weight")));
+    let absent = (0..layers)
+        .find(|layer| !tensors.contains_key(&*format!("model.layers.{layer}.self_attn.q_proj.weight")));
     absent.map_or(Ok(layers), |layer| Err(not_llama(&format!("layer {layer} of {layers} has no q_proj"))))
 }
 
@@ -158,8 +163,10 @@ fn divide(what: u64, by: u64, what_name: &str, by_name: &str) -> Result<u64> {
 }
 
 fn not_llama(why: &str) -> Error {
-    Error::incompatible(format!("config.json can't be made: this is no Llama model with Hugging Face names: {why}"))
-        .hint("translate the names first, or give the model's own config with `--config DIR`")
+    Error::incompatible(format!(
+        "config.json can't be made: this is no Llama model with Hugging Face names: {why}"
+    ))
+    .hint("translate the names first, or give the model's own config with `--config DIR`")
 }
 
 #[cfg(test)]
@@ -196,15 +203,26 @@ mod tests {
     fn shapes_tell_sizes_layers_key_value_heads_and_ties() {
         let config = derive_from(&llama(), &facts()).unwrap();
         let number = |key: &str| config[key].as_u64().unwrap();
-        assert_eq!((number("vocab_size"), number("hidden_size"), number("intermediate_size")), (256, 64, 128));
-        assert_eq!((number("num_hidden_layers"), number("num_key_value_heads"), number("head_dim")), (2, 2, 16));
-        assert_eq!((config["tie_word_embeddings"].as_bool(), config["torch_dtype"].as_str()), (Some(true), Some("bfloat16")));
+        assert_eq!(
+            (number("vocab_size"), number("hidden_size"), number("intermediate_size")),
+            (256, 64, 128)
+        );
+        assert_eq!(
+            (number("num_hidden_layers"), number("num_key_value_heads"), number("head_dim")),
+            (2, 2, 16)
+        );
+        assert_eq!(
+            (config["tie_word_embeddings"].as_bool(), config["torch_dtype"].as_str()),
+            (Some(true), Some("bfloat16"))
+        );
         assert_eq!(ModelFacts::from_config(&config), facts());
     }
 
     #[test]
     fn facts_that_shapes_do_not_tell_are_asked_for_all_at_once() {
-        let text = derive_from(&llama(), &ModelFacts { rope_theta: Some(1e4), ..ModelFacts::default() }).unwrap_err().to_string();
+        let text = derive_from(&llama(), &ModelFacts { rope_theta: Some(1e4), ..ModelFacts::default() })
+            .unwrap_err()
+            .to_string();
         assert!(text.contains("num_attention_heads, rms_norm_eps, max_position_embeddings"), "{text}");
         assert!(!text.contains("rope_theta"));
     }
@@ -214,7 +232,12 @@ mod tests {
         let wrong = ModelFacts { num_attention_heads: Some(5), ..facts() };
         assert!(derive_from(&llama(), &wrong).unwrap_err().to_string().contains("not divisible"));
         let other = [("w".to_owned(), Shape::new(&[2]))];
-        assert!(derive_from(&other, &facts()).unwrap_err().to_string().contains("there is no model.embed_tokens.weight"));
+        assert!(
+            derive_from(&other, &facts())
+                .unwrap_err()
+                .to_string()
+                .contains("there is no model.embed_tokens.weight")
+        );
         let mut gap = llama();
         gap.retain(|(name, _)| !name.starts_with("model.layers.0.self_attn.q"));
         assert!(derive_from(&gap, &facts()).is_err());

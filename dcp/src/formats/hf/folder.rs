@@ -51,9 +51,12 @@ impl Folder {
             names.extend(regular.map(|found| (name, found.len())));
         }
         names.sort();
-        let with = |end: &str| names.iter().map(|(name, _)| name).filter(|name| name.ends_with(end)).cloned().collect();
+        let with = |end: &str| {
+            names.iter().map(|(name, _)| name).filter(|name| name.ends_with(end)).cloned().collect()
+        };
         let safetensors: Vec<String> = with(".safetensors");
-        let weights = weights(&with(".index.json"), &safetensors, &names).map_err(|error| error.at(path.display()))?;
+        let weights =
+            weights(&with(".index.json"), &safetensors, &names).map_err(|error| error.at(path.display()))?;
         let passed = names.iter().filter(|(name, size)| is_passed(name) && *size <= MOST_PASSED);
         let passed = passed.map(|(name, _)| name.clone()).collect();
         Ok(Self { path: path.to_path_buf(), weights, safetensors, passed })
@@ -62,7 +65,8 @@ impl Folder {
 
 fn weights(indices: &[String], safetensors: &[String], names: &[(String, u64)]) -> Result<Option<Weights>> {
     let has = |wanted: &str| names.iter().any(|(name, _)| name == wanted);
-    let of_safetensors: Vec<&String> = indices.iter().filter(|name| name.ends_with(".safetensors.index.json")).collect();
+    let of_safetensors: Vec<&String> =
+        indices.iter().filter(|name| name.ends_with(".safetensors.index.json")).collect();
     Ok(match of_safetensors.as_slice() {
         _ if has(INDEX) => Some(Weights::Indexed(INDEX.to_owned())),
         // A diffusion model's, or another of one name.
@@ -82,7 +86,8 @@ fn weights(indices: &[String], safetensors: &[String], names: &[(String, u64)]) 
 
 fn is_passed(name: &str) -> bool {
     let is_index = name.ends_with(".index.json");
-    let kept = [".json", ".txt", ".model", ".jinja", ".tiktoken", ".py"].iter().any(|end| name.ends_with(end));
+    let kept =
+        [".json", ".txt", ".model", ".jinja", ".tiktoken", ".py"].iter().any(|end| name.ends_with(end));
     let is_plain = !name.starts_with('.') && crate::formats::path::check_file_name(name).is_ok();
     is_plain && !is_index && (kept || ["README.md", "LICENSE"].contains(&name))
 }

@@ -36,7 +36,8 @@ impl HfSource {
     pub fn open(path: &Path, options: OpenOptions) -> Result<Self> {
         let folder = Folder::list(path)?;
         let index = read_index(&folder)?;
-        let mut opening = Opening { blobs: Blobs::default(), catalog: Catalog::new(Format::Hf), findings: Vec::new() };
+        let mut opening =
+            Opening { blobs: Blobs::default(), catalog: Catalog::new(Format::Hf), findings: Vec::new() };
         let files = wanted(&folder, index.as_ref())?;
         let headers = opening.read_headers(path, &files, options)?;
         if let Some(index) = &index {
@@ -57,7 +58,12 @@ struct Opening {
 }
 
 impl Opening {
-    fn read_headers(&mut self, path: &Path, files: &[String], options: OpenOptions) -> Result<Vec<FileHeader>> {
+    fn read_headers(
+        &mut self,
+        path: &Path,
+        files: &[String],
+        options: OpenOptions,
+    ) -> Result<Vec<FileHeader>> {
         let ids: Vec<(FileId, &String)> = files
             .iter()
             .map(|file| Ok((self.blobs.add(path.join(file), file.clone())?, file)))
@@ -85,7 +91,10 @@ impl Opening {
         let assembled = assemble(headers)?;
         self.findings.extend(inferred_extents(&assembled.inferred));
         if folder.weights == Some(Weights::Loose) && assembled.inferred.is_empty() && headers.len() > 1 {
-            let text = format!("{} safetensors files without an index: whether one is missing can't be seen", headers.len());
+            let text = format!(
+                "{} safetensors files without an index: whether one is missing can't be seen",
+                headers.len()
+            );
             self.findings.push(Finding::new(Severity::Warning, FindingCode::Other, text));
         }
         self.catalog.variant = variant(folder, headers.len(), !assembled.inferred.is_empty());
@@ -114,7 +123,8 @@ impl Opening {
         if config.get("tie_word_embeddings") != Some(&Value::Bool(true)) {
             return Ok(());
         }
-        let group = self.catalog.registry.entries().iter().find(|entry| audit::is_embedding(entry.fqn.as_str()));
+        let group =
+            self.catalog.registry.entries().iter().find(|entry| audit::is_embedding(entry.fqn.as_str()));
         let Some(group) = group.map(|entry| entry.fqn.clone()) else { return Ok(()) };
         let member = |name: &str| name == group.as_str() || audit::is_head(name);
         let tie = |entry: &mut fqn::Entry| {
@@ -153,7 +163,9 @@ fn read_config(folder: &Folder) -> Result<Option<Map<String, Value>>> {
     }
     let text = blobs::read_small(&path, CONFIG, MOST_JSON)?;
     let config = serde_json::from_slice(&text);
-    config.map(Some).map_err(|error| Error::corrupt(format!("{CONFIG}: no JSON object: {error}")).caused_by(error))
+    config
+        .map(Some)
+        .map_err(|error| Error::corrupt(format!("{CONFIG}: no JSON object: {error}")).caused_by(error))
 }
 
 fn wanted(folder: &Folder, index: Option<&Index>) -> Result<Vec<String>> {
@@ -161,9 +173,14 @@ fn wanted(folder: &Folder, index: Option<&Index>) -> Result<Vec<String>> {
         (Some(Weights::Indexed(_)), Some(index)) => Ok(index.files()),
         (Some(Weights::Single), _) => Ok(vec![SINGLE.to_owned()]),
         (Some(Weights::Loose), _) => Ok(folder.safetensors.clone()),
-        (Some(Weights::TorchBin(name)), _) => Err(Error::unsupported(format!("{name} is a torch.save archive"))
-            .hint("open the archive itself: give the path of the .bin file")),
-        _ => Err(Error::new(ErrorKind::NotFound, format!("{}: no safetensors files and no index", folder.path.display()))),
+        (Some(Weights::TorchBin(name)), _) => {
+            Err(Error::unsupported(format!("{name} is a torch.save archive"))
+                .hint("open the archive itself: give the path of the .bin file"))
+        }
+        _ => Err(Error::new(
+            ErrorKind::NotFound,
+            format!("{}: no safetensors files and no index", folder.path.display()),
+        )),
     }
 }
 
@@ -181,11 +198,16 @@ fn missing_is_corrupt(error: Error) -> Error {
     if error.kind() != ErrorKind::NotFound {
         return error;
     }
-    Error::corrupt(format!("{error}: the index names this file")).hint("fetch the missing shard; `ckpt verify` lists all of them")
+    Error::corrupt(format!("{error}: the index names this file"))
+        .hint("fetch the missing shard; `ckpt verify` lists all of them")
 }
 
 fn damaged(path: &str, error: &Error) -> Finding {
-    let code = if error.kind() == ErrorKind::NotFound { FindingCode::MissingFile } else { FindingCode::SizeMismatch };
+    let code = if error.kind() == ErrorKind::NotFound {
+        FindingCode::MissingFile
+    } else {
+        FindingCode::SizeMismatch
+    };
     Finding::new(Severity::Error, code, error.to_string()).file(path)
 }
 
@@ -200,7 +222,9 @@ fn plain_metadata(header: &Header) -> Value {
 
 fn variant(folder: &Folder, files: usize, sharded: bool) -> String {
     match &folder.weights {
-        _ if sharded => format!("{files} files of torch's HuggingFaceStorageWriter, tensors cut across files, no global shapes"),
+        _ if sharded => format!(
+            "{files} files of torch's HuggingFaceStorageWriter, tensors cut across files, no global shapes"
+        ),
         Some(Weights::Indexed(name)) => format!("{files} safetensors files by {name}"),
         Some(Weights::Single) => "one safetensors file".to_owned(),
         _ => format!("{files} safetensors files without an index"),

@@ -76,8 +76,9 @@ pub(crate) fn assemble(files: &[FileHeader]) -> Result<Assembled> {
 
 fn sharding_info(file: &FileHeader) -> Result<HashMap<String, Dims>> {
     let Some(text) = file.header.metadata(SHARDING_INFO) else { return Ok(HashMap::new()) };
-    let saved: HashMap<String, Saved> = serde_json::from_str(text)
-        .map_err(|error| Error::corrupt(format!("{}: {SHARDING_INFO} is not understood: {error}", file.path)))?;
+    let saved: HashMap<String, Saved> = serde_json::from_str(text).map_err(|error| {
+        Error::corrupt(format!("{}: {SHARDING_INFO} is not understood: {error}", file.path))
+    })?;
     Ok(saved.into_iter().map(|(name, saved)| (name, saved.saved_offsets)).collect())
 }
 
@@ -94,7 +95,13 @@ fn join(name: &Fqn, pieces: &[Piece<'_>]) -> Result<(Entry, Chunks)> {
         for (extent, (offset, len)) in extents.iter_mut().zip(region.offsets().iter().zip(region.extents())) {
             *extent = (*extent).max(offset.saturating_add(*len));
         }
-        chunks.push(Chunk { region, file: piece.file.file, offset: piece.info.offset, strides: None, record: None });
+        chunks.push(Chunk {
+            region,
+            file: piece.file.file,
+            offset: piece.info.offset,
+            strides: None,
+            record: None,
+        });
     }
     Ok((entry(name, dtype, Shape::from(extents)), Chunks { chunks, fingerprint: None }))
 }
@@ -110,7 +117,10 @@ fn check_alike(name: &Fqn, first: &Piece<'_>, piece: &Piece<'_>) -> Result<()> {
         return Ok(());
     }
     let (x, y) = (first.info, piece.info);
-    Err(Error::corrupt(format!("{name} is {} {} in {a} but {} {} in {b}", x.dtype, x.shape, y.dtype, y.shape)))
+    Err(Error::corrupt(format!(
+        "{name} is {} {} in {a} but {} {} in {b}",
+        x.dtype, x.shape, y.dtype, y.shape
+    )))
 }
 
 /// The entry of a model's tensor.
@@ -133,7 +143,11 @@ mod tests {
         let placed = builder.finish().unwrap();
         let mut bytes = placed.bytes;
         bytes.resize(usize::try_from(placed.file_size).unwrap(), 0);
-        FileHeader { file: FileId(id), path: format!("{id}.safetensors"), header: Header::read(&bytes).unwrap() }
+        FileHeader {
+            file: FileId(id),
+            path: format!("{id}.safetensors"),
+            header: Header::read(&bytes).unwrap(),
+        }
     }
 
     #[test]

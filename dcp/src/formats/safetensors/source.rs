@@ -25,7 +25,9 @@ impl SafetensorsSource {
     /// # Errors
     /// What [`Header::read`] refuses, with the file's name; what the system says.
     pub fn open(path: &Path, _options: OpenOptions) -> Result<Self> {
-        let name = path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
+        let name = path
+            .file_name()
+            .map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
         let mut blobs = Blobs::default();
         let file = blobs.add(path.to_path_buf(), name.clone())?;
         let handle = blobs.open(file)?;

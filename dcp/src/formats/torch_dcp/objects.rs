@@ -1,0 +1,92 @@
+//! Values of a state dict: kept as the archives that they are, decoded only to be shown.
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use super::archive;
+use crate::{Encoding, Finding, FindingCode, ObjectEntry, PathPart, ReshardRule, Severity};
+
+/// The entry of the value under `key`, and what is suspicious about it.
+pub(super) fn object(
+    key: &str,
+    path: Option<&Vec<PathPart>>,
+    archive: Vec<u8>,
+) -> (ObjectEntry, Option<Finding>) {
+    let bytes = Bytes::from(archive);
+    let (preview, finding) = match archive::value(&bytes) {
+        Ok(value) => (Some(value), None),
+        Err(error) => {
+            let finding =
+                Finding::new(Severity::Warning, FindingCode::UnknownGlobal, format!("{key}: {error}"));
+            (
+                None,
+                Some(
+                    finding.hint("the value is carried along unread; don't load it with weights_only=False"),
+                ),
+            )
+        }
+    };
+    let path = path.cloned().unwrap_or_else(|| vec![PathPart::Key(key.to_owned())]);
+    let reshard = rule(&path);
+    (
+        ObjectEntry { key: key.to_owned(), path, encoding: Encoding::TorchSave, bytes, preview, reshard },
+        finding,
+    )
+}
+
+/// TorchTitan keeps one data-loader state per data rank; a key that names a rank otherwise belongs to that rank alone.
+fn rule(path: &[PathPart]) -> ReshardRule {
+    let named = |prefix: &str| {
+        path.iter().any(|part| match part {
+            PathPart::Key(key) => key.strip_prefix(prefix).is_some_and(|rest| rest.parse::<u64>().is_ok()),
+            PathPart::Index(_) => false,
+        })
+    };
+    if named("dp_rank_") {
+        ReshardRule::PerDataRank
+    } else if named("rank_") || named("rank") {
+        ReshardRule::PerRank
+    } else {
+        ReshardRule::Global
+    }
+}
+
+/// The training step, where a value under a usual name tells it.
+pub(super) fn step(objects: &[ObjectEntry]) -> Option<u64> {
+    const NAMES: [&str; 4] = ["train_state.step", "step", "global_step", "train_state.global_step"];
+    let at = |name: &&str| {
+        objects.iter().find(|object| object.key == **name)?.preview.as_ref().and_then(Value::as_u64)
+    };
+    NAMES.iter().find_map(at)
+}
+
+/// The step in the name of a folder: `step-120`, `step_120`, `checkpoint-120`.
+pub(super) fn step_of_folder(name: &str) -> Option<u64> {
+    let digits = name.rsplit(['-', '_']).next().filter(|digits| digits.len() < name.len())?;
+    let word = name.get(..name.len().saturating_sub(digits.len()).saturating_sub(1))?;
+    ["step", "checkpoint", "iter", "global_step"].contains(&word).then(|| digits.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn per_rank_values_are_told_apart() {
+        let rule_of = |keys: &[&str]| {
+            rule(&keys.iter().map(|key| PathPart::Key((*key).to_owned())).collect::<Vec<_>>())
+        };
+        assert_eq!(rule_of(&["dataloader", "dp_rank_3"]), ReshardRule::PerDataRank);
+        assert_eq!(rule_of(&["rng", "rank_3"]), ReshardRule::PerRank);
+        assert_eq!(rule_of(&["optim", "param_groups", "lr"]), ReshardRule::Global);
+        assert_eq!(rule_of(&["ranking"]), ReshardRule::Global);
+    }
+
+    #[test]
+    fn a_folder_named_after_a_step_tells_it() {
+        assert_eq!(step_of_folder("step-120"), Some(120));
+        assert_eq!(step_of_folder("step-100.bak"), None);
+        assert_eq!(step_of_folder("120"), None);
+        assert_eq!(step_of_folder("my-120"), None);
+    }
+}
