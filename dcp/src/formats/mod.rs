@@ -5,6 +5,7 @@
 //! before anything is allocated for them; no adapter reads payloads when it opens.
 
 mod blobs;
+mod detect;
 pub mod hf;
 mod options;
 mod parallel;
@@ -12,4 +13,8 @@ pub mod path;
 pub mod safetensors;
 pub mod torch_dcp;
 
+pub use detect::{Detected, detect};
 pub use options::{Depth, OpenOptions, Strictness};
+
+#[cfg(test)]
+mod tests;

@@ -20,10 +20,15 @@ pub(super) fn audit(listing: &Listing, metadata: &Metadata, catalog: &Catalog, d
     findings
 }
 
+/// Every stored piece, second copies included.
+fn stored(metadata: &Metadata) -> impl Iterator<Item = (&StorageKey, &StorageInfo)> {
+    metadata.storage.iter().chain(metadata.replicas.iter().map(|(key, info)| (key, info)))
+}
+
 /// Entries must follow each other from the first byte of their file to its last.
 fn tiling(listing: &Listing, metadata: &Metadata) -> Vec<Finding> {
     let mut by_file: BTreeMap<&str, Vec<(&StorageInfo, &StorageKey)>> = BTreeMap::new();
-    for (key, info) in &metadata.storage {
+    for (key, info) in stored(metadata) {
         by_file.entry(&info.path).or_default().push((info, key));
     }
     let mut findings = Vec::new();
@@ -75,7 +80,7 @@ fn orphan_bytes(path: &str, from: u64, to: u64) -> Finding {
 
 /// Blobs that the metadata does not name: torch never removes those of an earlier save with more ranks.
 fn unnamed_files(listing: &Listing, metadata: &Metadata) -> Vec<Finding> {
-    let named: HashSet<&str> = metadata.storage.values().map(|info| info.path.as_str()).collect();
+    let named: HashSet<&str> = stored(metadata).map(|(_, info)| info.path.as_str()).collect();
     let mut findings = Vec::new();
     for (name, size) in &listing.sizes {
         let blob = name.ends_with(".distcp") && !named.contains(name.as_str()) && *size > 0;

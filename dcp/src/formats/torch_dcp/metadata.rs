@@ -8,7 +8,7 @@
 //!   └─ storage_meta, version, and whatever else somebody's writer has put there
 //! ```
 
-use std::collections::HashMap;
+use std::collections::{HashMap, hash_map::Entry};
 
 use fqn::{Dims, Dtype, Shape};
 use reshard::Region;
@@ -25,6 +25,8 @@ pub struct Metadata {
     pub paths: HashMap<String, Vec<PathPart>>,
     /// Where bytes are.
     pub storage: HashMap<StorageKey, StorageInfo>,
+    /// Second copies of stored pieces, where each rank wrote all that it had.
+    pub replicas: Vec<(StorageKey, StorageInfo)>,
     /// Facts beside: version, storage meta, attributes that no torch defines, as JSON or as text.
     pub facts: Map<String, Value>,
     /// Which class layout was met.
@@ -116,7 +118,10 @@ impl Metadata {
             }
         }
         for (key, info) in other.storage {
-            self.storage.entry(key).or_insert(info);
+            match self.storage.entry(key) {
+                Entry::Vacant(free) => drop(free.insert(info)),
+                Entry::Occupied(taken) => self.replicas.push((taken.key().clone(), info)),
+            }
         }
         self.paths.extend(other.paths);
         self.unknown_globals.extend(other.unknown_globals);

@@ -27,5 +27,6 @@ mod zip;
 
 pub use decode::decode;
 pub use folder::Listing;
+pub(crate) use folder::METADATA;
 pub use metadata::{ClassLayout, Item, Metadata, StorageInfo, StorageKey};
 pub use source::DcpSource;
