@@ -6,14 +6,17 @@
 
 mod blobs;
 mod detect;
+mod fit;
 pub mod hf;
 mod options;
 mod parallel;
 pub mod path;
 pub mod safetensors;
+mod staged;
 pub mod torch_dcp;
 
 pub use detect::{Detected, detect};
+pub use fit::{LeftOut, fit};
 pub use options::{Depth, OpenOptions, Strictness};
 
 #[cfg(test)]

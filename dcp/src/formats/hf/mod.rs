@@ -15,10 +15,12 @@ mod audit;
 mod config;
 mod folder;
 mod index;
+mod sink;
 mod source;
 
 pub use config::{ModelFacts, derive as derive_config};
 pub use folder::{Folder, Weights};
+pub use sink::{HfOptions, HfSink};
 pub use source::HfSource;
 
 /// Name of the model's description.

@@ -11,12 +11,15 @@ mod error;
 mod header;
 mod json;
 mod pieces;
+mod sink;
 mod source;
 mod write;
 
 pub use error::HeaderError;
 pub use header::{Header, MAX_HEADER_BYTES, TensorInfo};
 pub(crate) use pieces::{FileHeader, assemble};
+pub use sink::SafetensorsSink;
+pub(crate) use sink::{add_file, carried_metadata};
 pub use source::SafetensorsSource;
 pub(crate) use source::{inferred_extents, metadata};
 pub use write::{HeaderBuilder, Placed};

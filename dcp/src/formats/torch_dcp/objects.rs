@@ -4,7 +4,11 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use super::archive;
-use crate::{Encoding, Finding, FindingCode, ObjectEntry, PathPart, ReshardRule, Severity};
+use crate::{
+    Encoding, Error, Finding, FindingCode, ObjectEntry, PathPart, ReshardRule, Result, Severity,
+    pickle::{Arena, NodeId, PickleError, Protocol, write},
+    torch::ArchiveLayout,
+};
 
 /// The entry of the value under `key`, and what is suspicious about it.
 pub(super) fn object(
@@ -32,6 +36,56 @@ pub(super) fn object(
         ObjectEntry { key: key.to_owned(), path, encoding: Encoding::TorchSave, bytes, preview, reshard },
         finding,
     )
+}
+
+/// The archive that torch loads as the value of `object`: its own bytes, or a new one around them.
+///
+/// # Errors
+/// `Corrupt` for JSON that is none.
+pub(super) fn archived(object: &ObjectEntry) -> Result<Bytes> {
+    let pickle = match object.encoding {
+        Encoding::TorchSave => return Ok(object.bytes.clone()),
+        Encoding::Pickle => object.bytes.clone(),
+        Encoding::Json => {
+            let value: Value = serde_json::from_slice(&object.bytes)
+                .map_err(|error| Error::corrupt(format!("{}: no JSON: {error}", object.key)).caused_by(error))?;
+            let mut arena = Arena::new();
+            let root = from_json(&mut arena, &value);
+            let failed = |error: PickleError| Error::incompatible(format!("{}: {error}: {}", object.key, error.kind));
+            Bytes::from(write(&arena.finish(root).map_err(failed)?, Protocol::V2).map_err(failed)?)
+        }
+    };
+    let layout = ArchiveLayout::new("archive", pickle, &[])?;
+    let mut archive = vec![0; usize::try_from(layout.total_len()).map_err(|_| Error::incompatible("a value beyond memory"))?];
+    for (offset, bytes) in layout.head().into_iter().chain(layout.tail(&[])?) {
+        let from = usize::try_from(offset).unwrap_or(usize::MAX);
+        let place = archive.get_mut(from..).and_then(|rest| rest.get_mut(..bytes.len()));
+        place.ok_or_else(|| Error::internal("a record outside its archive"))?.copy_from_slice(&bytes);
+    }
+    Ok(Bytes::from(archive))
+}
+
+fn from_json(arena: &mut Arena, value: &Value) -> NodeId {
+    match value {
+        Value::Null => arena.none(),
+        Value::Bool(value) => arena.bool(*value),
+        Value::Number(number) => match (number.as_i64(), number.as_u64()) {
+            (Some(int), _) => arena.int(int),
+            // Little-endian two's complement, with a byte for the sign.
+            (None, Some(large)) => arena.big_int(&[&large.to_le_bytes()[..], &[0]].concat()),
+            _ => arena.float(number.as_f64().unwrap_or(f64::NAN)),
+        },
+        Value::String(text) => arena.str(text),
+        Value::Array(items) => {
+            let items: Vec<NodeId> = items.iter().map(|item| from_json(arena, item)).collect();
+            arena.list(&items)
+        }
+        Value::Object(map) => {
+            let pairs: Vec<(NodeId, NodeId)> =
+                map.iter().map(|(key, value)| (arena.str(key), from_json(arena, value))).collect();
+            arena.dict(&pairs)
+        }
+    }
 }
 
 /// TorchTitan keeps one data-loader state per data rank; a key that names a rank otherwise belongs to that rank alone.
