@@ -4,12 +4,20 @@ use std::path::Path;
 
 use fixtures::Expected;
 use fqn::Dtype;
+use reshard::Region;
 use sha2::{Digest, Sha256};
 
 use super::{
-    Depth, OpenOptions, Strictness, hf::HfSource, safetensors::SafetensorsSource, torch_dcp::DcpSource,
+    Depth, LeftOut, OpenOptions, Strictness, fit,
+    hf::{HfOptions, HfSink, HfSource, ModelFacts},
+    safetensors::{SafetensorsSink, SafetensorsSource},
+    torch_dcp::{DcpSink, DcpSource, Structure},
 };
-use crate::{Catalog, Chunk, Error, FindingCode, PathPart, Result, Severity, Source};
+use crate::{
+    Cancel, Catalog, Chunk, Error, FindingCode, Format, PathPart, Result, Severity, Silent, Sink, Source, TargetSpec,
+    TargetTensor,
+    engine::{CopyPlan, RunOptions, SourceRef, run},
+};
 
 fn open(name: &str, expected: &Expected, options: OpenOptions) -> Option<Result<Box<dyn Source>>> {
     let path = fixtures::path(name);
@@ -223,4 +231,150 @@ fn blobs_of_two_ranks_that_were_swapped_are_found() {
     let errors =
         lenient(dir.path()).into_iter().filter(|finding| finding.severity == Severity::Error).count();
     assert!(errors > 0);
+}
+
+/// Everything that `source` holds, cut in two along the first dimension where `ranks` is 2.
+fn spec_of(catalog: &Catalog, ranks: u64) -> TargetSpec {
+    let cut = |entry: &fqn::Entry| -> Vec<(Region, u32)> {
+        let whole = Region::whole(&entry.shape).unwrap();
+        let Some(rows) = entry.shape.first().copied().filter(|rows| ranks == 2 && *rows > 1) else {
+            return vec![(whole, 0)];
+        };
+        let half = rows.div_ceil(2);
+        [(0, half, 0), (half, rows - half, 1)]
+            .into_iter()
+            .map(|(offset, extent, rank)| {
+                let (mut offsets, mut extents) = (whole.offsets().to_vec(), whole.extents().to_vec());
+                (offsets[0], extents[0]) = (offset, extent);
+                (Region::new(&offsets, &extents).unwrap(), rank)
+            })
+            .collect()
+    };
+    let tensors = catalog.registry.entries();
+    TargetSpec {
+        tensors: tensors.iter().map(|entry| TargetTensor { entry: entry.clone(), regions: cut(entry) }).collect(),
+        objects: catalog.objects.clone(),
+        step: catalog.step,
+        plan_digest: "0123456789abcdef".repeat(4),
+        extra: catalog.extra.clone(),
+    }
+}
+
+fn write(source: &dyn Source, sink: &mut dyn Sink, mut spec: TargetSpec, format: Format) -> LeftOut {
+    let left = fit(&mut spec, format);
+    let position = |tensor: &TargetTensor| source.catalog().registry.position(&tensor.entry.id()).unwrap();
+    let sources = spec.tensors.iter().map(|tensor| SourceRef::plain(position(tensor))).collect();
+    let plan = CopyPlan { spec, sources };
+    let options = RunOptions::default();
+    run(source, sink, &plan, &options, &Silent, &Cancel::new()).unwrap_or_else(|error| panic!("{error:?}"));
+    left
+}
+
+#[test]
+fn torch_dcp_written_from_torch_dcp_holds_the_same_under_the_same_names() {
+    let mut written = 0;
+    for name in fixtures::all().into_iter().filter(|name| name.starts_with("torch_dcp/")) {
+        let mut expected = fixtures::expected(&name);
+        if !expected.format.starts_with("torch_dcp") {
+            continue;
+        }
+        let source = open(&name, &expected, OpenOptions::new()).unwrap().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("out");
+        let mut sink = DcpSink::new(&target, Structure::Nested);
+        write(source.as_ref(), &mut sink, spec_of(source.catalog(), 2), Format::TorchDcp);
+        let back = DcpSource::open(&target, OpenOptions::new()).unwrap();
+        for tensor in expected.tensors.values_mut() {
+            tensor.chunks.clear();
+        }
+        check_tensors(&name, &back, &expected);
+        check_objects(&name, back.catalog(), &expected);
+        assert_eq!(back.audit().unwrap().iter().filter(|f| f.severity > Severity::Note).count(), 0, "{name}");
+        for (a, b) in source.catalog().iter().zip(back.catalog().iter()) {
+            let a = source.catalog().registry.get(&b.0.id()).unwrap_or(a.0);
+            assert_eq!(a.alias("torch-dcp"), b.0.alias("torch-dcp"), "{name}");
+        }
+        written += 1;
+    }
+    assert!(written >= 12, "only {written}");
+}
+
+#[test]
+fn every_checksum_that_is_written_is_right() {
+    let path = fixtures::path("torch_dcp/dtypes");
+    let source = DcpSource::open(&path, OpenOptions::new()).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("out");
+    write(&source, &mut DcpSink::new(&target, Structure::Nested), spec_of(source.catalog(), 2), Format::TorchDcp);
+    let back = DcpSource::open(&target, OpenOptions::new()).unwrap();
+    let records = back.catalog().tensors.iter().flat_map(|t| &t.chunks).map(|c| (c.file, c.record.unwrap()));
+    for (file, record) in records {
+        let mut bytes = vec![0; usize::try_from(record.len).unwrap()];
+        back.read_exact_at(file, record.offset, &mut bytes).unwrap();
+        assert_eq!(crc32fast::hash(&bytes), record.crc32);
+    }
+}
+
+#[test]
+fn a_hugging_face_folder_comes_back_with_its_config_and_files_in_as_many_shards_as_asked() {
+    for name in ["hf/llama_sharded", "hf/llama_tied"] {
+        let expected = fixtures::expected(name);
+        let source = open(name, &expected, OpenOptions::new()).unwrap().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("out");
+        let mut options = HfOptions::new();
+        options.max_shard_bytes = source.catalog().tensor_bytes() / 3;
+        let mut sink = HfSink::new(&target, options);
+        write(source.as_ref(), &mut sink, spec_of(source.catalog(), 1), Format::Hf);
+        let back = HfSource::open(&target, OpenOptions::new()).unwrap();
+        check_tensors(name, &back, &expected);
+        assert_eq!(back.audit().unwrap(), [], "{name}");
+        assert!(back.catalog().files.len() >= 3, "{name}");
+        for key in ["hf.config", "hf.files"] {
+            assert_eq!(back.catalog().extra.get(key), source.catalog().extra.get(key), "{name} {key}");
+        }
+    }
+}
+
+#[test]
+fn a_model_of_torch_dcp_becomes_a_hugging_face_folder_only_when_all_facts_are_known() {
+    let source = DcpSource::open(&fixtures::path("torch_dcp/fsdp2_tp2"), OpenOptions::new()).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("out");
+    let mut spec = spec_of(source.catalog(), 1);
+    let left = fit(&mut spec, Format::Hf);
+    assert!(!left.tensors.is_empty() && !left.objects.is_empty());
+    let error = HfSink::new(&target, HfOptions::new()).layout(&spec).unwrap_err();
+    assert!(error.to_string().contains("num_attention_heads"), "{error}");
+    let mut options = HfOptions::new();
+    options.facts = ModelFacts {
+        num_attention_heads: Some(4),
+        rope_theta: Some(10000.0),
+        rms_norm_eps: Some(1e-6),
+        max_position_embeddings: Some(32),
+        ..ModelFacts::default()
+    };
+    write(&source, &mut HfSink::new(&target, options), spec, Format::Hf);
+    let back = HfSource::open(&target, OpenOptions::new()).unwrap();
+    let config = back.catalog().extra["hf.config"].as_object().unwrap();
+    assert_eq!(config["num_key_value_heads"].as_u64(), Some(2));
+    for (at, (entry, _)) in back.catalog().iter().enumerate() {
+        let from = source.catalog().registry.position(&entry.id()).unwrap();
+        assert_eq!(gather(&back, at), gather(&source, from), "{}", entry.fqn);
+    }
+}
+
+#[test]
+fn one_safetensors_file_holds_optimizer_state_under_names_that_read_back() {
+    let source = DcpSource::open(&fixtures::path("torch_dcp/fsdp2_tp2"), OpenOptions::new()).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("all.safetensors");
+    let left = write(&source, &mut SafetensorsSink::new(&target), spec_of(source.catalog(), 1), Format::Safetensors);
+    assert!(left.tensors.is_empty());
+    let back = SafetensorsSource::open(&target, OpenOptions::new()).unwrap();
+    assert_eq!(back.catalog().registry.len(), source.catalog().registry.len());
+    for (at, (entry, _)) in back.catalog().iter().enumerate() {
+        let from = source.catalog().registry.position(&entry.id()).unwrap_or_else(|| panic!("{}", entry.id()));
+        assert_eq!(gather(&back, at), gather(&source, from), "{}", entry.id());
+    }
 }

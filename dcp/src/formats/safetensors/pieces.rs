@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use fqn::{Dims, Dtype, Entry, Fqn, Role, Shape};
+use fqn::{Dims, Dtype, Entry, Fqn, Role, Shape, state_dict::is_buffer_name};
 use reshard::Region;
 use serde::Deserialize;
 
@@ -125,7 +125,8 @@ fn check_alike(name: &Fqn, first: &Piece<'_>, piece: &Piece<'_>) -> Result<()> {
 
 /// The entry of a model's tensor.
 fn entry(name: &Fqn, dtype: Dtype, shape: Shape) -> Entry {
-    Entry::new(name.clone(), Role::Param, dtype, shape)
+    let role = if is_buffer_name(name.as_str(), shape.rank()) { Role::Buffer } else { Role::Param };
+    Entry::new(name.clone(), role, dtype, shape)
 }
 
 #[cfg(test)]

@@ -2,11 +2,15 @@
 
 use std::path::Path;
 
+use fqn::{
+    Entry, Registry,
+    state_dict::{ClassifyError, Leaf, Note, classify},
+};
 use serde_json::Value;
 
 use super::{FileHeader, Header, assemble};
 use crate::{
-    Catalog, FileId, Finding, FindingCode, Format, Place, Result, Severity, Source,
+    Catalog, Chunks, Error, FileId, Finding, FindingCode, Format, Place, Result, Severity, Source,
     formats::{OpenOptions, blobs, blobs::Blobs},
     read_at::ReadAt,
 };
@@ -37,9 +41,11 @@ impl SafetensorsSource {
         catalog.files.push(blobs::entry(name.clone(), handle.len()));
         catalog.extra.insert("safetensors.metadata".to_owned(), metadata(&header));
         let assembled = assemble(&[FileHeader { file, path: name, header }])?;
-        let findings = inferred_extents(&assembled.inferred);
-        for (entry, chunks) in assembled.tensors {
-            catalog.push(entry, chunks)?;
+        let mut findings = inferred_extents(&assembled.inferred);
+        let (registry, notes) = classified(&assembled.tensors)?;
+        findings.extend(notes);
+        for (entry, (_, chunks)) in registry.entries().iter().zip(assembled.tensors) {
+            catalog.push(entry.clone(), chunks)?;
         }
         catalog.check()?;
         Ok(Self { catalog, blobs, findings })
@@ -58,6 +64,17 @@ impl Source for SafetensorsSource {
     fn audit(&self) -> Result<Vec<Finding>> {
         Ok(self.findings.clone())
     }
+}
+
+/// What each tensor is, by its flat name alone: a file may hold optimizer state beside the model.
+fn classified(tensors: &[(Entry, Chunks)]) -> Result<(Registry, Vec<Finding>)> {
+    let leaf = |(entry, _): &(Entry, Chunks)| Leaf::tensor(entry.fqn.as_str(), entry.dtype, entry.shape.clone());
+    let leaves: Vec<Leaf> = tensors.iter().map(leaf).collect();
+    let refused = |error: ClassifyError| Error::corrupt(error.to_string()).caused_by(error);
+    let classified = classify(&leaves, &[]).map_err(refused)?;
+    let registry = classified.registry(&leaves, "safetensors").map_err(refused)?;
+    let note = |note: &Note| Finding::new(Severity::Note, FindingCode::Other, note.to_string());
+    Ok((registry, classified.notes.iter().map(note).collect()))
 }
 
 /// `__metadata__` as JSON.

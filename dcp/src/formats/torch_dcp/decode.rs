@@ -7,6 +7,7 @@ use fqn::{Dims, Dtype, Shape};
 use reshard::Region;
 use serde_json::{Map, Value};
 
+use super::archive::of_pickle;
 use super::metadata::{ClassLayout, Item, Metadata, StorageInfo, StorageKey};
 use crate::{
     Error, PathPart, Result,
@@ -23,10 +24,7 @@ const MOST_TEXT: usize = 4096;
 /// `Corrupt`: a pickle that is refused (it would run code, it is cut short), or not torch's metadata.
 pub fn decode(bytes: &[u8]) -> Result<Metadata> {
     let policy = Policy::new(Context::Metadata).unknown(Unknown::Inert);
-    let tree = read(bytes, &policy, &Limits::default()).map_err(|error| {
-        let text = format!("{error}: {}", error.kind);
-        Error::corrupt(text).caused_by(error)
-    })?;
+    let tree = read(bytes, &policy, &Limits::default()).map_err(of_pickle)?;
     Decoder { tree: &tree, metadata: Metadata::default() }.run()
 }
 

@@ -12,7 +12,10 @@ use crate::{
     pickle::{Arena, NodeId, Protocol, write},
 };
 
-use super::metadata::{Item, StorageInfo};
+use super::{
+    archive::of_pickle,
+    metadata::{Item, StorageInfo},
+};
 
 const MODULE: &str = "torch.distributed.checkpoint.metadata";
 
@@ -43,9 +46,8 @@ pub(super) fn encode(entries: &[Written]) -> Result<Vec<u8>> {
     let storage = encoder.arena.dict(&storage);
     let attributes = [("state_dict_metadata", items), ("planner_data", paths), ("storage_data", storage)];
     let root = encoder.object(MODULE, "Metadata", &attributes);
-    let failed = |error: crate::pickle::PickleError| Error::internal(format!("{error}: {}", error.kind));
-    let tree = encoder.arena.finish(root).map_err(failed)?;
-    write(&tree, Protocol::V4).map_err(failed)
+    let tree = encoder.arena.finish(root).map_err(of_pickle)?;
+    write(&tree, Protocol::V4).map_err(of_pickle)
 }
 
 struct Encoder {

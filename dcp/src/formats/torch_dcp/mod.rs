@@ -25,7 +25,6 @@ mod resolve;
 mod sink;
 mod source;
 mod windows;
-mod zip;
 
 pub use decode::decode;
 pub use folder::Listing;

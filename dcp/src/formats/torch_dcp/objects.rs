@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::archive;
+use super::archive::{self, of_archive};
 use crate::{
     Encoding, Error, Finding, FindingCode, ObjectEntry, PathPart, ReshardRule, Result, Severity,
     pickle::{Arena, NodeId, PickleError, Protocol, write},
@@ -55,9 +55,9 @@ pub(super) fn archived(object: &ObjectEntry) -> Result<Bytes> {
             Bytes::from(write(&arena.finish(root).map_err(failed)?, Protocol::V2).map_err(failed)?)
         }
     };
-    let layout = ArchiveLayout::new("archive", pickle, &[])?;
+    let layout = ArchiveLayout::new("archive", pickle, &[]).map_err(of_archive)?;
     let mut archive = vec![0; usize::try_from(layout.total_len()).map_err(|_| Error::incompatible("a value beyond memory"))?];
-    for (offset, bytes) in layout.head().into_iter().chain(layout.tail(&[])?) {
+    for (offset, bytes) in layout.head().into_iter().chain(layout.tail(&[]).map_err(of_archive)?) {
         let from = usize::try_from(offset).unwrap_or(usize::MAX);
         let place = archive.get_mut(from..).and_then(|rest| rest.get_mut(..bytes.len()));
         place.ok_or_else(|| Error::internal("a record outside its archive"))?.copy_from_slice(&bytes);

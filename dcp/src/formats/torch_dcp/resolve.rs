@@ -167,7 +167,7 @@ fn in_archive(
         source.read_exact_at(0, &mut bytes)?;
         return Ok(Found::Value(bytes));
     };
-    let stored = archive::tensor(&*source)?;
+    let stored = archive::tensor(source)?;
     if stored.dtype != dtype || &*stored.shape != region.extents() {
         let text = format!(
             "holds {} of shape {}, the metadata says {dtype} of shape {}",
@@ -178,8 +178,7 @@ fn in_archive(
         return Err(Error::corrupt(text)
             .hint("the blob is of another save than the metadata, or entries were swapped"));
     }
-    let first =
-        dtype.bytes_for(stored.storage_offset).and_then(|skip| stored.payload.offset.checked_add(skip));
+    let first = stored.payload.offset.checked_add(stored.skip);
     let offset = first
         .and_then(|first| first.checked_add(base))
         .ok_or_else(|| Error::corrupt("offsets beyond 64 bits"))?;

@@ -19,6 +19,7 @@ use reshard::Region;
 
 use super::{
     METADATA,
+    archive::{of_archive, of_pickle},
     build::ALIAS,
     encode::{Written, encode},
     metadata::{Item, StorageInfo},
@@ -81,7 +82,7 @@ impl Sink for DcpSink {
         }
         let mut pieces = Vec::new();
         for ((base, dtype, shape), crc) in entries.iter().zip(crc32) {
-            pieces.extend(moved(archive(*dtype, shape)?.tail(&[*crc])?, *base));
+            pieces.extend(moved(archive(*dtype, shape)?.tail(&[*crc]).map_err(of_archive)?, *base));
         }
         Ok(pieces)
     }
@@ -95,10 +96,9 @@ fn archive(dtype: Dtype, shape: &Shape) -> Result<ArchiveLayout> {
     let tensor = composer.tensor(dtype, shape, false);
     let tensor = tensor.ok_or_else(|| Error::incompatible(format!("torch can't hold {dtype} of shape {shape}")))?;
     let (arena, storages) = composer.into_parts();
-    let failed = |error: crate::pickle::PickleError| Error::internal(format!("{error}: {}", error.kind));
-    let tree = arena.finish(tensor).map_err(failed)?;
-    let pickle = write(&tree, Protocol::V2).map_err(failed)?;
-    Ok(ArchiveLayout::new("archive", Bytes::from(pickle), &storages)?)
+    let tree = arena.finish(tensor).map_err(of_pickle)?;
+    let pickle = write(&tree, Protocol::V2).map_err(of_pickle)?;
+    ArchiveLayout::new("archive", Bytes::from(pickle), &storages).map_err(of_archive)
 }
 
 fn moved(pieces: Vec<(u64, Bytes)>, base: u64) -> impl Iterator<Item = Piece> {
