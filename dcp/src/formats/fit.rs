@@ -56,7 +56,9 @@ fn keep(spec: &mut TargetSpec, keep: impl FnMut(&TargetTensor) -> bool) {
 
 /// Of a tie group, the member that the group is called after stays; where that is not there, the first.
 fn store_ties_once(spec: &mut TargetSpec, left: &mut LeftOut) {
-    let members = |group: &Fqn| spec.tensors.iter().map(|t| &t.entry).filter(|e| e.tie.as_ref() == Some(group)).collect::<Vec<_>>();
+    let members = |group: &Fqn| {
+        spec.tensors.iter().map(|t| &t.entry).filter(|e| e.tie.as_ref() == Some(group)).collect::<Vec<_>>()
+    };
     let groups: HashSet<Fqn> = spec.tensors.iter().filter_map(|tensor| tensor.entry.tie.clone()).collect();
     let mut dropped: HashSet<(Fqn, Role)> = HashSet::new();
     for group in groups {
@@ -93,8 +95,15 @@ mod tests {
             tensor("embed.weight", Role::Param, Some("embed.weight")),
             tensor("embed.weight", Role::ExpAvg, None),
         ];
-        let mut spec =
-            TargetSpec { tensors, objects: Vec::new(), step: None, plan_digest: String::new(), extra: serde_json::Map::new() };
+        let mut spec = TargetSpec {
+            tensors,
+            objects: Vec::new(),
+            step: None,
+            plan_digest: String::new(),
+            mesh: None,
+            split: None,
+            extra: serde_json::Map::new(),
+        };
         let mut whole = spec.clone();
         let left = fit(&mut spec, Format::Hf);
         assert_eq!(spec.tensors.len(), 1);

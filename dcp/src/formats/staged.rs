@@ -50,7 +50,10 @@ impl Staged {
 
     /// Opens a file.
     pub(crate) fn blob(&self, file: usize) -> Result<Box<dyn BlobWriter>> {
-        let found = self.files.get(file).ok_or_else(|| Error::internal(format!("file {file} is not in the layout")))?;
+        let found = self
+            .files
+            .get(file)
+            .ok_or_else(|| Error::internal(format!("file {file} is not in the layout")))?;
         self.staging()?.blob(&found.0, found.1)
     }
 
@@ -61,7 +64,8 @@ impl Staged {
 
     /// Gives the target its name.
     pub(crate) fn publish(&mut self, written: &Written) -> Result<Committed> {
-        let staging = self.staging.take().ok_or_else(|| Error::internal("the target was published before"))?;
+        let staging =
+            self.staging.take().ok_or_else(|| Error::internal("the target was published before"))?;
         staging.publish()?;
         Ok(Committed {
             target: self.target.display().to_string(),

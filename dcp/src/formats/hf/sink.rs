@@ -8,7 +8,9 @@ use std::{
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
-use super::{CONFIG, EXTRA_CONFIG, EXTRA_FILES, EXTRA_FOLDER, Folder, INDEX, ModelFacts, SINGLE, derive_config};
+use super::{
+    CONFIG, EXTRA_CONFIG, EXTRA_FILES, EXTRA_FOLDER, Folder, INDEX, ModelFacts, SINGLE, derive_config,
+};
 use crate::{
     Error, Needs, Piece, Place, Result, Sink, TargetFile, TargetLayout, TargetSpec,
     formats::{
@@ -105,10 +107,16 @@ impl Sink for HfSink {
 }
 
 fn refuse_what_does_not_belong(spec: &TargetSpec) -> Result<()> {
-    let foreign = spec.tensors.iter().find(|tensor| !tensor.entry.role.is_model()).map(|tensor| tensor.entry.id().to_string());
+    let foreign = spec
+        .tensors
+        .iter()
+        .find(|tensor| !tensor.entry.role.is_model())
+        .map(|tensor| tensor.entry.id().to_string());
     let foreign = foreign.or_else(|| spec.objects.first().map(|object| object.key.clone()));
     match foreign {
-        Some(name) => Err(Error::incompatible(format!("{name}: a Hugging Face folder holds the model's tensors only"))),
+        Some(name) => {
+            Err(Error::incompatible(format!("{name}: a Hugging Face folder holds the model's tensors only")))
+        }
         None if spec.tensors.is_empty() => Err(Error::incompatible("there is no tensor of a model to write")),
         None => Ok(()),
     }
@@ -119,7 +127,10 @@ fn shards(spec: &TargetSpec, most: u64) -> Result<Vec<Vec<usize>>> {
     let mut shards: Vec<(u64, Vec<usize>)> = Vec::new();
     for (at, tensor) in spec.tensors.iter().enumerate() {
         let bytes = tensor.entry.bytes().ok_or_else(|| {
-            Error::incompatible(format!("{}: {} of shape {} has no size in whole bytes", tensor.entry.fqn, tensor.entry.dtype, tensor.entry.shape))
+            Error::incompatible(format!(
+                "{}: {} of shape {} has no size in whole bytes",
+                tensor.entry.fqn, tensor.entry.dtype, tensor.entry.shape
+            ))
         })?;
         match shards.last_mut() {
             Some((filled, shard)) if filled.saturating_add(bytes) <= most => {
@@ -133,7 +144,11 @@ fn shards(spec: &TargetSpec, most: u64) -> Result<Vec<Vec<usize>>> {
 }
 
 fn shard_name(at: usize, of: usize) -> String {
-    if of == 1 { SINGLE.to_owned() } else { format!("model-{:05}-of-{of:05}.safetensors", at.saturating_add(1)) }
+    if of == 1 {
+        SINGLE.to_owned()
+    } else {
+        format!("model-{:05}-of-{of:05}.safetensors", at.saturating_add(1))
+    }
 }
 
 fn small(path: &str, bytes: Bytes) -> TargetFile {
@@ -152,14 +167,18 @@ fn config(spec: &TargetSpec, options: &HfOptions) -> Result<Bytes> {
         let path = folder.join(CONFIG);
         let bytes = read_small(&path, &path.display().to_string(), MOST_PASSED)?;
         let given = serde_json::from_slice::<Map<String, Value>>(&bytes);
-        let given = given.map_err(|error| Error::incompatible(format!("{}: no JSON object: {error}", path.display())))?;
+        let given = given
+            .map_err(|error| Error::incompatible(format!("{}: no JSON object: {error}", path.display())))?;
         check_vocabulary(spec, &given).place(path.display())?;
         return Ok(Bytes::from(bytes));
     }
     if let Some(Value::Object(config)) = spec.extra.get(EXTRA_CONFIG) {
         return pretty(&Value::Object(with_dtype(config, spec)));
     }
-    let tensors = spec.tensors.iter().map(|tensor| (tensor.entry.fqn.as_str(), tensor.entry.dtype, &tensor.entry.shape));
+    let tensors = spec
+        .tensors
+        .iter()
+        .map(|tensor| (tensor.entry.fqn.as_str(), tensor.entry.dtype, &tensor.entry.shape));
     pretty(&Value::Object(derive_config(tensors, &options.facts)?))
 }
 
@@ -169,7 +188,9 @@ fn check_vocabulary(spec: &TargetSpec, config: &Map<String, Value>) -> Result<()
     let Some([rows, columns]) = embedding.map(|tensor| &*tensor.entry.shape) else { return Ok(()) };
     for (key, have) in [("vocab_size", rows), ("hidden_size", columns)] {
         if let Some(want) = config.get(key).and_then(Value::as_u64).filter(|want| want != have) {
-            return Err(Error::incompatible(format!("{key} is {want}, but the embedding has {have}: the config of another model")));
+            return Err(Error::incompatible(format!(
+                "{key} is {want}, but the embedding has {have}: the config of another model"
+            )));
         }
     }
     Ok(())
@@ -199,7 +220,8 @@ fn passed(spec: &TargetSpec, options: &HfOptions) -> Result<Vec<(String, Bytes)>
         Some(folder) => (folder.clone(), Folder::list(folder)?.passed),
         None => {
             let folder = spec.extra.get(EXTRA_FOLDER).and_then(Value::as_str).map(PathBuf::from);
-            let names = spec.extra.get(EXTRA_FILES).and_then(|names| serde_json::from_value(names.clone()).ok());
+            let names =
+                spec.extra.get(EXTRA_FILES).and_then(|names| serde_json::from_value(names.clone()).ok());
             // A source that has gone since takes its tokenizer with it; its config is in the catalog.
             match (folder.filter(|folder| folder.is_dir()), names) {
                 (Some(folder), Some(names)) => (folder, names),

@@ -34,7 +34,10 @@ impl Sink for SafetensorsSink {
 
     fn layout(&mut self, spec: &TargetSpec) -> Result<TargetLayout> {
         if let Some(object) = spec.objects.first() {
-            return Err(Error::incompatible(format!("safetensors holds tensors only, not values such as {}", object.key)));
+            return Err(Error::incompatible(format!(
+                "safetensors holds tensors only, not values such as {}",
+                object.key
+            )));
         }
         let mut header = HeaderBuilder::new();
         for (key, value) in carried_metadata(spec) {
@@ -77,7 +80,8 @@ pub(crate) fn add_file(
     layout.files.push(TargetFile { path, size: placed.file_size, head });
     let mut chunks = Vec::new();
     for (at, start) in tensors.iter().zip(&placed.offsets) {
-        let tensor = spec.tensors.get(*at).ok_or_else(|| Error::internal("a tensor that is not in the spec"))?;
+        let tensor =
+            spec.tensors.get(*at).ok_or_else(|| Error::internal("a tensor that is not in the spec"))?;
         for (region, _) in &tensor.regions {
             let offset = start.saturating_add(offset_within(tensor, region)?);
             chunks.push(TargetChunk { tensor: *at, region: region.clone(), file, offset });
@@ -92,15 +96,28 @@ pub(crate) fn add_file(
 fn offset_within(tensor: &TargetTensor, region: &Region) -> Result<u64> {
     let (entry, whole) = (&tensor.entry, &tensor.entry.shape);
     // Extents are one, then anything, then whole: only such a box is a run.
-    let first = region.extents().iter().position(|extent| *extent != 1).map_or(region.rank(), |at| at.saturating_add(1));
+    let first = region
+        .extents()
+        .iter()
+        .position(|extent| *extent != 1)
+        .map_or(region.rank(), |at| at.saturating_add(1));
     let full = region.extents().iter().zip(whole.iter()).skip(first).all(|(extent, all)| extent == all);
     let strides = whole.row_major_strides().filter(|_| full || region.is_empty());
     let strides = strides.ok_or_else(|| {
-        Error::internal(format!("{}: box {region} of shape {whole} is no run of bytes in a whole tensor", entry.fqn))
+        Error::internal(format!(
+            "{}: box {region} of shape {whole} is no run of bytes in a whole tensor",
+            entry.fqn
+        ))
     })?;
     if region.is_empty() {
         return Ok(0);
     }
-    let elements = strides.iter().zip(region.offsets()).fold(0_u64, |sum, (stride, at)| sum.saturating_add(stride.saturating_mul(*at)));
-    entry.dtype.bytes_for(elements).ok_or_else(|| Error::incompatible(format!("{}: box {region} ends within a byte", entry.fqn)))
+    let elements = strides
+        .iter()
+        .zip(region.offsets())
+        .fold(0_u64, |sum, (stride, at)| sum.saturating_add(stride.saturating_mul(*at)));
+    entry
+        .dtype
+        .bytes_for(elements)
+        .ok_or_else(|| Error::incompatible(format!("{}: box {region} ends within a byte", entry.fqn)))
 }

@@ -68,7 +68,8 @@ impl Source for SafetensorsSource {
 
 /// What each tensor is, by its flat name alone: a file may hold optimizer state beside the model.
 fn classified(tensors: &[(Entry, Chunks)]) -> Result<(Registry, Vec<Finding>)> {
-    let leaf = |(entry, _): &(Entry, Chunks)| Leaf::tensor(entry.fqn.as_str(), entry.dtype, entry.shape.clone());
+    let leaf =
+        |(entry, _): &(Entry, Chunks)| Leaf::tensor(entry.fqn.as_str(), entry.dtype, entry.shape.clone());
     let leaves: Vec<Leaf> = tensors.iter().map(leaf).collect();
     let refused = |error: ClassifyError| Error::corrupt(error.to_string()).caused_by(error);
     let classified = classify(&leaves, &[]).map_err(refused)?;

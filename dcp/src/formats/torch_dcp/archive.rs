@@ -49,17 +49,21 @@ pub(super) struct Payload {
 pub(super) fn tensor(source: Arc<dyn ReadAt>) -> Result<Stored> {
     let archive = Archive::open(source).map_err(of_archive)?;
     let tree = pickle(&archive, &Policy::new(Context::TensorArchive), MOST_TENSOR_PICKLE)?;
-    let tensor = read_tensor(tree.root()).map_err(|error| Error::corrupt(error.to_string()).caused_by(error))?;
+    let tensor =
+        read_tensor(tree.root()).map_err(|error| Error::corrupt(error.to_string()).caused_by(error))?;
     match tensor {
         Some(Tensor::Plain(tensor)) => stored(&archive, tensor),
-        Some(Tensor::Sharded(_)) => Err(Error::unsupported("a DTensor inside an entry, where torch puts its local part")),
+        Some(Tensor::Sharded(_)) => {
+            Err(Error::unsupported("a DTensor inside an entry, where torch puts its local part"))
+        }
         None => Err(Error::corrupt(format!("the entry holds no tensor but {:.80}", tree.root()))),
     }
 }
 
 fn stored(archive: &Archive, tensor: TensorRef) -> Result<Stored> {
     let name = format!("data/{}", tensor.storage.key);
-    let record = archive.record(&name).ok_or_else(|| Error::corrupt(format!("the archive has no record {name}")))?;
+    let record =
+        archive.record(&name).ok_or_else(|| Error::corrupt(format!("the archive has no record {name}")))?;
     if record.len < tensor.storage.bytes {
         let text = format!("{name} has {} bytes, its storage {}", record.len, tensor.storage.bytes);
         return Err(Error::corrupt(text));
@@ -70,7 +74,13 @@ fn stored(archive: &Archive, tensor: TensorRef) -> Result<Stored> {
         crc32: (archive.crc_state() == CrcState::Recorded).then_some(record.crc32),
     };
     let (skip, packed) = (tensor.byte_offset(), tensor.is_contiguous());
-    Ok(Stored { dtype: tensor.dtype, shape: tensor.shape, skip, strides: (!packed).then_some(tensor.strides), payload })
+    Ok(Stored {
+        dtype: tensor.dtype,
+        shape: tensor.shape,
+        skip,
+        strides: (!packed).then_some(tensor.strides),
+        payload,
+    })
 }
 
 /// Decodes the value in the archive `bytes` as JSON, for people.
@@ -79,7 +89,8 @@ fn stored(archive: &Archive, tensor: TensorRef) -> Result<Stored> {
 /// `Corrupt`: no such archive, or a pickle that is refused because it would run code.
 pub(super) fn value(bytes: &Bytes) -> Result<Value> {
     let archive = Archive::open(Arc::new(bytes.clone())).map_err(of_archive)?;
-    let tree = pickle(&archive, &Policy::new(Context::BytesEntry).unknown(Unknown::Inert), bytes.len() as u64)?;
+    let tree =
+        pickle(&archive, &Policy::new(Context::BytesEntry).unknown(Unknown::Inert), bytes.len() as u64)?;
     Ok(json(tree.root()))
 }
 

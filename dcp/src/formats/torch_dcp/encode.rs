@@ -67,7 +67,8 @@ impl Encoder {
     }
 
     fn number(&mut self, value: u64) -> Result<NodeId> {
-        let value = i64::try_from(value).map_err(|_| Error::incompatible(format!("{value} exceeds 63 bits")))?;
+        let value =
+            i64::try_from(value).map_err(|_| Error::incompatible(format!("{value} exceeds 63 bits")))?;
         Ok(self.arena.int(value))
     }
 
@@ -76,7 +77,8 @@ impl Encoder {
         let class = self.arena.global(module, name);
         let none = self.arena.tuple(&[]);
         let object = self.arena.new_object(class, none);
-        let pairs: Vec<(NodeId, NodeId)> = attributes.iter().map(|(name, value)| (self.text(name), *value)).collect();
+        let pairs: Vec<(NodeId, NodeId)> =
+            attributes.iter().map(|(name, value)| (self.text(name), *value)).collect();
         let state = self.arena.dict(&pairs);
         self.arena.set_state(object, state);
         object
@@ -97,7 +99,8 @@ impl Encoder {
         };
         let mut list = Vec::with_capacity(chunks.len());
         for chunk in chunks {
-            let attributes = [("offsets", self.size(chunk.offsets())?), ("sizes", self.size(chunk.extents())?)];
+            let attributes =
+                [("offsets", self.size(chunk.offsets())?), ("sizes", self.size(chunk.extents())?)];
             list.push(self.object(MODULE, "ChunkStorageMetadata", &attributes));
         }
         let properties = self.properties(*dtype)?;
@@ -112,7 +115,8 @@ impl Encoder {
         if let Some(known) = self.properties.get(&dtype) {
             return Ok(*known);
         }
-        let name = dtype.torch_name().ok_or_else(|| Error::incompatible(format!("torch has no dtype {dtype}")))?;
+        let name =
+            dtype.torch_name().ok_or_else(|| Error::incompatible(format!("torch has no dtype {dtype}")))?;
         let dtype_id = self.arena.global("torch", name);
         let layout = self.call("torch.serialization", "_get_layout", |arena| arena.str("torch.strided"));
         let format = self.call(MODULE, "_MEM_FORMAT_ENCODING", |arena| arena.int(0));
@@ -151,9 +155,13 @@ impl Encoder {
                     self.object(MODULE, "MetadataIndex", &[("fqn", key), ("index", hint), ("offset", offset)])
                 }
             };
-            let (path, offset, length) = (self.text(&info.path), self.number(info.offset)?, self.number(info.length)?);
+            let (path, offset, length) =
+                (self.text(&info.path), self.number(info.offset)?, self.number(info.length)?);
             let attributes = [("relative_path", path), ("offset", offset), ("length", length)];
-            into.push((index, self.object("torch.distributed.checkpoint.filesystem", "_StorageInfo", &attributes)));
+            into.push((
+                index,
+                self.object("torch.distributed.checkpoint.filesystem", "_StorageInfo", &attributes),
+            ));
         }
         Ok(())
     }

@@ -47,16 +47,22 @@ pub(super) fn archived(object: &ObjectEntry) -> Result<Bytes> {
         Encoding::TorchSave => return Ok(object.bytes.clone()),
         Encoding::Pickle => object.bytes.clone(),
         Encoding::Json => {
-            let value: Value = serde_json::from_slice(&object.bytes)
-                .map_err(|error| Error::corrupt(format!("{}: no JSON: {error}", object.key)).caused_by(error))?;
+            let value: Value = serde_json::from_slice(&object.bytes).map_err(|error| {
+                Error::corrupt(format!("{}: no JSON: {error}", object.key)).caused_by(error)
+            })?;
             let mut arena = Arena::new();
             let root = from_json(&mut arena, &value);
-            let failed = |error: PickleError| Error::incompatible(format!("{}: {error}: {}", object.key, error.kind));
+            let failed =
+                |error: PickleError| Error::incompatible(format!("{}: {error}: {}", object.key, error.kind));
             Bytes::from(write(&arena.finish(root).map_err(failed)?, Protocol::V2).map_err(failed)?)
         }
     };
     let layout = ArchiveLayout::new("archive", pickle, &[]).map_err(of_archive)?;
-    let mut archive = vec![0; usize::try_from(layout.total_len()).map_err(|_| Error::incompatible("a value beyond memory"))?];
+    let mut archive = vec![
+        0;
+        usize::try_from(layout.total_len())
+            .map_err(|_| Error::incompatible("a value beyond memory"))?
+    ];
     for (offset, bytes) in layout.head().into_iter().chain(layout.tail(&[]).map_err(of_archive)?) {
         let from = usize::try_from(offset).unwrap_or(usize::MAX);
         let place = archive.get_mut(from..).and_then(|rest| rest.get_mut(..bytes.len()));

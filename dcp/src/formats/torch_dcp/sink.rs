@@ -14,7 +14,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use fqn::{Dtype, Shape, state_dict::{Layout, PathPart as FqnPart}};
+use fqn::{
+    Dtype, Shape,
+    state_dict::{Layout, PathPart as FqnPart},
+};
 use reshard::Region;
 
 use super::{
@@ -94,7 +97,8 @@ impl Sink for DcpSink {
 fn archive(dtype: Dtype, shape: &Shape) -> Result<ArchiveLayout> {
     let mut composer = Composer::new();
     let tensor = composer.tensor(dtype, shape, false);
-    let tensor = tensor.ok_or_else(|| Error::incompatible(format!("torch can't hold {dtype} of shape {shape}")))?;
+    let tensor =
+        tensor.ok_or_else(|| Error::incompatible(format!("torch can't hold {dtype} of shape {shape}")))?;
     let (arena, storages) = composer.into_parts();
     let tree = arena.finish(tensor).map_err(of_pickle)?;
     let pickle = write(&tree, Protocol::V2).map_err(of_pickle)?;
@@ -179,7 +183,9 @@ impl Plan {
     fn place(&self, entry: &fqn::Entry) -> Result<(String, Vec<PathPart>)> {
         if let Some(alias) = entry.alias(ALIAS).filter(|_| self.keep_names) {
             let path: Option<Vec<PathPart>> = alias.path.iter().map(PathPart::from_json).collect();
-            let path = path.filter(|path| !path.is_empty()).unwrap_or_else(|| vec![PathPart::Key(alias.key.clone())]);
+            let path = path
+                .filter(|path| !path.is_empty())
+                .unwrap_or_else(|| vec![PathPart::Key(alias.key.clone())]);
             return Ok((alias.key.clone(), path));
         }
         let layout = match self.structure {
@@ -203,11 +209,15 @@ impl Plan {
         let layout = archive(dtype, &shape)?;
         let blob = self.blobs.entry(rank).or_default();
         let (offset, length) = (blob.len, layout.total_len());
-        let payload = layout.payload_offset(0).ok_or_else(|| Error::internal("an archive without a payload"))?;
+        let payload =
+            layout.payload_offset(0).ok_or_else(|| Error::internal("an archive without a payload"))?;
+        // No byte is at the place of an empty payload, and a run of known records goes across it.
+        let payload = if region.is_empty() { 0 } else { payload };
         blob.head.extend(moved(layout.head(), offset));
         blob.chunks.push((tensor, region.clone(), offset.saturating_add(payload)));
         blob.entries.push((offset, dtype, shape));
-        blob.len = offset.checked_add(length).ok_or_else(|| Error::incompatible("a blob beyond 2^64 bytes"))?;
+        blob.len =
+            offset.checked_add(length).ok_or_else(|| Error::incompatible("a blob beyond 2^64 bytes"))?;
         Ok(StorageInfo { path: blob_name(rank), offset, length, transforms: Vec::new() })
     }
 
@@ -222,7 +232,11 @@ impl Plan {
         }
         let bytes = Bytes::from(encode(&self.written)?);
         let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-        layout.files.push(TargetFile { path: METADATA.to_owned(), size, head: vec![Piece { offset: 0, bytes }] });
+        layout.files.push(TargetFile {
+            path: METADATA.to_owned(),
+            size,
+            head: vec![Piece { offset: 0, bytes }],
+        });
         entries.push(Vec::new());
         Ok((layout, entries))
     }
