@@ -10,11 +10,10 @@ mod workplace;
 
 use crate::error::Error;
 use crate::{process, python, repository, test};
-use report::Report;
 use workplace::Workplace;
 
-/// Runs all stages.
-pub(crate) fn run() -> Result<(), Error> {
+/// Runs all stages; with `reuse`, on the training that an earlier run left.
+pub(crate) fn run(reuse: bool) -> Result<(), Error> {
     test::require_c_compiler()?;
     let environment = python::environment()?;
     process::run(
@@ -22,7 +21,7 @@ pub(crate) fn run() -> Result<(), Error> {
         "the build failed",
     )?;
     let folder = repository::root().join("target/demo");
-    let mut workplace = Workplace::new(folder, environment, Report::default())?;
+    let mut workplace = Workplace::new(folder, environment, reuse)?;
     for (number, (title, stage)) in (1..).zip(stages::ALL) {
         workplace.report.stage(number, title);
         stage(&mut workplace);

@@ -34,7 +34,11 @@ enum Chore {
     /// Set up what tests and demo need: a Python environment with torch, in a cache folder shared by all clones
     Setup,
     /// Run the main job from end to end on a checkpoint that real PyTorch writes, and check every result
-    Demo,
+    Demo {
+        /// Use the training of an earlier run again, if there is one
+        #[arg(long)]
+        reuse: bool,
+    },
     /// Set up what is missing and run every test
     Test {
         /// Passed to the test runner, for example a filter.
@@ -84,7 +88,7 @@ fn main() -> ExitCode {
 fn run(chore: Chore) -> Result<ExitCode, Error> {
     match chore {
         Chore::Setup => done(setup),
-        Chore::Demo => done(demo::run),
+        Chore::Demo { reuse } => done(|| demo::run(reuse)),
         Chore::Test { arguments } => done(|| test::run(&arguments)),
         Chore::Bench { what: Benchmark::Ckpt(options) } => done(|| bench::run(&options)),
         Chore::Ci => done(ci::run),

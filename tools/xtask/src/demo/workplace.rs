@@ -15,6 +15,12 @@ use crate::{process, repository};
 /// So many lines of a command's output are shown.
 const SHOWN: usize = 32;
 
+/// Where training writes, and what it writes last.
+const TRAINING: &str = "run";
+const REFERENCE: &str = "run/reference.json";
+/// The last step that training saves.
+pub(super) const NEWEST_STEP: &str = "6";
+
 /// State of a run.
 #[derive(Debug)]
 pub(crate) struct Workplace {
@@ -24,6 +30,7 @@ pub(crate) struct Workplace {
     pub(crate) report: Report,
     environment: Environment,
     target: PathBuf,
+    reused: bool,
 }
 
 /// How a command ended and what it said.
@@ -53,15 +60,23 @@ impl Answer {
 }
 
 impl Workplace {
-    /// An empty folder.
-    pub(crate) fn new(folder: PathBuf, environment: Environment, report: Report) -> Result<Self, Error> {
-        if folder.exists() {
-            fs::remove_dir_all(&folder).map_err(Error::path("remove", &folder))?;
-        }
+    /// A folder that is empty but, if `reuse` says so, for the training of an earlier run.
+    pub(crate) fn new(folder: PathBuf, environment: Environment, reuse: bool) -> Result<Self, Error> {
         fs::create_dir_all(&folder).map_err(Error::path("create", &folder))?;
+        let reused = reuse && folder.join(REFERENCE).is_file();
+        for entry in fs::read_dir(&folder).map_err(Error::path("list", &folder))?.flatten() {
+            if !(reused && entry.file_name() == TRAINING) {
+                fs::remove_dir_all(entry.path()).map_err(Error::path("remove", entry.path()))?;
+            }
+        }
         let target = std::env::current_exe().ok().and_then(|path| path.parent().map(Path::to_path_buf));
         let target = target.unwrap_or_else(|| repository::root().join("target/debug"));
-        Ok(Self { folder, report, environment, target })
+        Ok(Self { folder, report: Report::default(), environment, target, reused })
+    }
+
+    /// Whether training was done by an earlier run.
+    pub(crate) const fn reused(&self) -> bool {
+        self.reused
     }
 
     /// Runs `ckpt` for people, shows what it prints, and returns it.
@@ -109,10 +124,26 @@ impl Workplace {
         }
     }
 
-    /// Checks that a command ended with `code`.
-    pub(crate) fn expect(&mut self, what: &str, answer: &Answer, code: i32) -> bool {
-        self.report.check(what, answer.code == code, &answer.said());
-        answer.code == code
+    /// Checks that a command ended with `code` and said something: a program that does nothing must pass no check.
+    pub(crate) fn expect(&mut self, what: &str, answer: &Answer, code: i32) {
+        let said = !(answer.out.trim().is_empty() && answer.err.trim().is_empty());
+        self.report.check(what, answer.code == code && said, &answer.said());
+    }
+
+    /// Checks that `ckpt VERB … --json` ended with `code`, names its schema, and speaks of every tensor that was saved.
+    pub(crate) fn expect_all_tensors(&mut self, what: &str, answer: &Answer, code: i32) {
+        let json = answer.json();
+        let schema = json["schema"].as_str().is_some_and(|name| name.starts_with("ckpt."));
+        let (tensors, saved) = (count(&json["result"]["tensors"]), self.saved_tensors().len());
+        let passed = answer.code == code && schema && tensors == saved && saved > 0;
+        self.report.check(what, passed, &format!("{tensors} of {saved} tensors\n{}", answer.said()));
+    }
+
+    /// The flat names of all tensors that torch saved at the newest step.
+    pub(crate) fn saved_tensors(&self) -> Vec<String> {
+        let reference = self.reference();
+        let names = reference["checkpoints"][NEWEST_STEP].as_object();
+        names.into_iter().flatten().map(|(name, _)| name.clone()).collect()
     }
 
     /// Records what `name` takes on disk.
@@ -143,7 +174,13 @@ impl Workplace {
 
     /// What training recorded.
     pub(crate) fn reference(&self) -> serde_json::Value {
-        let text = fs::read(self.folder.join("run/reference.json")).unwrap_or_default();
+        let text = fs::read(self.folder.join(REFERENCE)).unwrap_or_default();
         serde_json::from_slice(&text).unwrap_or_default()
     }
+}
+
+/// A number, or how many entries a list has.
+fn count(value: &serde_json::Value) -> usize {
+    let number = value.as_u64().and_then(|number| usize::try_from(number).ok());
+    number.or_else(|| value.as_array().map(Vec::len)).unwrap_or(0)
 }

@@ -1,7 +1,7 @@
 //! One checkpoint, laid out for 64 ranks two ways and for one; fingerprints tell that it stays the same.
 
 use super::super::workplace::Workplace;
-use super::SEALED;
+use super::{SEALED, recovered};
 
 const LAYOUTS: [(&str, &str); 3] =
     [("mesh-4x2x8", "4x2x8"), ("mesh-8x1x8", "8x1x8"), ("mesh-1x1x1", "1x1x1")];
@@ -19,10 +19,14 @@ pub(super) fn reshard(work: &mut Workplace) {
     for (folder, mesh) in LAYOUTS {
         work.measure(&format!("native store for {mesh}"), folder);
         let answer = work.ckpt_json(&["verify", folder]);
-        work.expect(&format!("{mesh} verifies"), &answer, 0);
+        work.expect_all_tensors(&format!("{mesh} verifies"), &answer, 0);
         let answer = work.ckpt_json(&["diff", SEALED, folder, "--level", "hash"]);
-        work.expect(&format!("fingerprints of {mesh} are the source's, optimizer included"), &answer, 0);
+        let what = format!("all fingerprints of {mesh} are the source's, and no data was read to know");
+        work.expect_all_tensors(&what, &answer, 0);
+        recovered(work, folder);
     }
-    let answer = work.ckpt_json(&["reshard", first, "refused", "--from", deep, "--to", one]);
-    work.report.check("a wrong --from is refused", answer.code == 22, &answer.said());
+    let answer = work.ckpt(&["reshard", first, "refused", "--from", deep, "--to", one]);
+    work.expect("a wrong --from is refused with exit code 22", &answer, 22);
+    let nothing = !work.folder.join("refused").exists();
+    work.report.check("and leaves nothing behind", nothing, "the target exists");
 }
