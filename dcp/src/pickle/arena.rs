@@ -30,6 +30,9 @@ pub struct Arena {
     failed: Option<PickleErrorKind>,
 }
 
+/// A hash map keeps room for at most about twice its entries, and a byte beside each.
+const EXTRAS_COST: usize = 2 * size_of::<(u32, Extras)>() + 2;
+
 const NONE_ID: NodeId = NodeId(0);
 const FALSE_ID: NodeId = NodeId(1);
 const TRUE_ID: NodeId = NodeId(2);
@@ -75,7 +78,7 @@ impl Arena {
     pub(super) fn finish_within(mut self, root: NodeId, walk: u64) -> Result<Tree, PickleErrorKind> {
         self.check()?;
         shape::check(&self.pools, root, &mut self.budget, self.limits.depth, walk)?;
-        Ok(Tree::from_parts(self.pools, root, self.budget.used()))
+        Ok(Tree::from_parts(self.pools, root, self.budget.peak()))
     }
 
     /// The first failure so far, if any.
@@ -108,7 +111,7 @@ impl Arena {
         if let Err(kind) = self.budget.room(&mut self.pools.nodes, 1) {
             return self.fail(kind);
         }
-        self.pools.nodes.push(Node { tag, a, b });
+        self.pools.nodes.push(Node { tag, chained: false, a, b });
         NodeId(next)
     }
 
@@ -222,7 +225,7 @@ impl Arena {
     }
 
     fn growing(&mut self, tag: Tag, items: &[NodeId]) -> NodeId {
-        let id = self.node(tag, NIL, NIL);
+        let id = self.node(tag, 0, 0);
         self.grow(id, items);
         id
     }
@@ -276,25 +279,31 @@ impl Arena {
 
     /// `callable(*args)`, as data.
     pub fn reduce(&mut self, callable: NodeId, args: NodeId) -> NodeId {
-        self.object(Tag::Reduce, callable, args, NIL)
+        self.object(Tag::Reduce, callable, args)
     }
 
     /// `class.__new__(class, *args)`, as data.
     pub fn new_object(&mut self, class: NodeId, args: NodeId) -> NodeId {
-        self.object(Tag::New, class, args, NIL)
+        self.object(Tag::New, class, args)
     }
 
     /// `class.__new__(class, *args, **kwargs)`, as data.
     pub fn new_object_ex(&mut self, class: NodeId, args: NodeId, kwargs: NodeId) -> NodeId {
-        self.object(Tag::NewEx, class, args, kwargs.0)
+        let object = self.object(Tag::NewEx, class, args);
+        if let Some(index) = self.object_index(object) {
+            let kept = self.budget.charge(EXTRAS_COST);
+            self.pools.extras.insert(index, Extras { kwargs: kwargs.0, ..Extras::NONE });
+            kept.unwrap_or_else(|kind| drop(self.fail(kind)));
+        }
+        object
     }
 
-    fn object(&mut self, tag: Tag, callable: NodeId, args: NodeId, kwargs: u32) -> NodeId {
+    fn object(&mut self, tag: Tag, callable: NodeId, args: NodeId) -> NodeId {
         let index = span(self.pools.objects.len(), 1)
             .and_then(|span| self.budget.room(&mut self.pools.objects, 1).map(|()| span));
         match index {
             Ok((index, _)) => {
-                let record = ObjectRecord { callable: callable.0, args: args.0, kwargs, state: NIL };
+                let record = ObjectRecord { callable: callable.0, args: args.0, state: NIL };
                 self.pools.objects.push(record);
                 self.node(tag, index, 0)
             }
@@ -355,19 +364,34 @@ impl Arena {
         }
     }
 
+    /// Adds items to a container: to its one run while that ends the pool, to a chain of segments afterwards.
     fn grow(&mut self, id: NodeId, items: &[NodeId]) {
-        let Some(node) = self.pools.nodes.get(id.index()) else { return };
-        let chain = Chain { first: node.a, last: node.b };
-        match self.extend(chain, items) {
-            Ok(chain) => {
-                if let Some(node) = self.pools.nodes.get_mut(id.index()) {
-                    (node.a, node.b) = (chain.first, chain.last);
-                }
-            }
-            Err(kind) => {
-                self.fail(kind);
-            }
+        let grown = self.pools.nodes.get(id.index()).copied().map(|node| self.grown(node, items));
+        match (grown, self.pools.nodes.get_mut(id.index())) {
+            (Some(Ok(longer)), Some(node)) => *node = longer,
+            (Some(Err(kind)), _) => drop(self.fail(kind)),
+            _ => {}
         }
+    }
+
+    fn grown(&mut self, node: Node, items: &[NodeId]) -> Result<Node, PickleErrorKind> {
+        if items.is_empty() {
+            return Ok(node);
+        }
+        let pool_end = self.pools.links.len() as u64;
+        let run_end = u64::from(node.a) + u64::from(node.b);
+        if node.chained || (node.b > 0 && run_end != pool_end) {
+            let chain = if node.chained {
+                Chain { first: node.a, last: node.b }
+            } else {
+                self.segment(Chain::EMPTY, node.a, node.b)?
+            };
+            let chain = self.extend(chain, items)?;
+            return Ok(Node { chained: true, a: chain.first, b: chain.last, ..node });
+        }
+        let (start, len) = self.link(items)?;
+        let a = if node.b == 0 { start } else { node.a };
+        Ok(Node { a, b: node.b + len, ..node })
     }
 
     fn grow_extras(
@@ -384,9 +408,8 @@ impl Arena {
             return;
         };
         let known = self.pools.extras.get(&index).copied();
-        // A hash map keeps room for at most about twice its entries, and a byte beside each.
-        let cost = if known.is_some() { 0 } else { 2 * size_of::<(u32, Extras)>() + 2 };
-        let mut extras = known.unwrap_or(Extras { items: Chain::EMPTY, pairs: Chain::EMPTY });
+        let cost = if known.is_some() { 0 } else { EXTRAS_COST };
+        let mut extras = known.unwrap_or(Extras::NONE);
         let chain = pick(&mut extras);
         let grown = self.budget.charge(cost).and_then(|()| self.extend(*chain, items));
         match grown {
@@ -412,6 +435,11 @@ impl Arena {
             last.len += len;
             return Ok(chain);
         }
+        self.segment(chain, start, len)
+    }
+
+    /// Adds a segment to a chain.
+    fn segment(&mut self, chain: Chain, start: u32, len: u32) -> Result<Chain, PickleErrorKind> {
         let (new, _) = span(self.pools.segments.len(), 1)?;
         self.budget.room(&mut self.pools.segments, 1)?;
         self.pools.segments.push(Segment { start, len, next: NIL });

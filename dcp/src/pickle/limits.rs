@@ -49,24 +49,33 @@ impl Limits {
 #[derive(Clone, Debug)]
 pub(super) struct Budget {
     used: u64,
+    peak: u64,
     limit: u64,
 }
 
 impl Budget {
     pub(super) fn new(limit: u64) -> Self {
-        Self { used: 0, limit }
+        Self { used: 0, peak: 0, limit }
     }
 
-    pub(super) fn used(&self) -> u64 {
-        self.used
+    /// The most that was reserved at once.
+    pub(super) fn peak(&self) -> u64 {
+        self.peak
     }
 
-    /// Makes room for `extra` more elements, growing by a quarter so that little is reserved in vain.
+    /// Counts bytes that are given back, such as the stack's when a pickle has been read.
+    pub(super) fn release<T>(&mut self, pool: Vec<T>) {
+        let bytes = pool.capacity().saturating_mul(size_of::<T>());
+        drop(pool);
+        self.used = self.used.saturating_sub(bytes as u64);
+    }
+
+    /// Makes room for `extra` more elements, growing by an eighth so that little is reserved in vain.
     pub(super) fn room<T>(&mut self, pool: &mut Vec<T>, extra: usize) -> Result<(), PickleErrorKind> {
         if pool.capacity().saturating_sub(pool.len()) >= extra {
             return Ok(());
         }
-        let more = extra.max(pool.capacity() / 4).max(16);
+        let more = extra.max(pool.capacity() / 8).max(16);
         self.charge(more.saturating_mul(size_of::<T>().max(1)))?;
         pool.reserve_exact(more);
         Ok(())
@@ -77,7 +86,7 @@ impl Budget {
         if pool.capacity().saturating_sub(pool.len()) >= extra {
             return Ok(());
         }
-        let more = extra.max(pool.capacity() / 4).max(64);
+        let more = extra.max(pool.capacity() / 8).max(64);
         self.charge(more)?;
         pool.reserve_exact(more);
         Ok(())
@@ -90,6 +99,7 @@ impl Budget {
             return Err(PickleErrorKind::Limit { what: "memory for its values (bytes)", limit: self.limit });
         }
         self.used = used;
+        self.peak = self.peak.max(used);
         Ok(())
     }
 }

@@ -38,7 +38,10 @@ pub fn read_prefix(input: &[u8], policy: &Policy, limits: &Limits) -> Result<(Tr
     }
     let mut machine = Machine::new(input, policy, limits);
     let root = machine.run().map_err(|kind| PickleError::at(machine.op_at, kind))?;
-    let Machine { arena, at, .. } = machine;
+    let Machine { mut arena, at, stack, marks, memo, .. } = machine;
+    arena.budget.release(stack);
+    arena.budget.release(marks);
+    arena.budget.release(memo);
     let tree = arena.finish_within(root, limits.walk(len)).map_err(PickleError::whole)?;
     Ok((tree, at))
 }

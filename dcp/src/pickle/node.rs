@@ -93,11 +93,13 @@ impl Tag {
     }
 }
 
-/// `a` and `b` mean, by tag: the halves of an int or float; start and length in a pool; first and last segment
-/// of a chain (`NIL` when empty); an index into `globals` or `objects`; or the node of a persistent id.
+/// `a` and `b` mean, by tag: the halves of an int or float; start and length in a pool; an index into `globals` or
+/// `objects`; or the node of a persistent id. Of a container that was filled in several places (`chained`), they are
+/// the first and last segment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Node {
     pub(super) tag: Tag,
+    pub(super) chained: bool,
     pub(super) a: u32,
     pub(super) b: u32,
 }
@@ -116,7 +118,6 @@ pub(super) struct Segment {
 pub(super) struct ObjectRecord {
     pub(super) callable: u32,
     pub(super) args: u32,
-    pub(super) kwargs: u32,
     pub(super) state: u32,
 }
 
@@ -131,11 +132,16 @@ impl Chain {
     pub(super) const EMPTY: Self = Self { first: NIL, last: NIL };
 }
 
-/// What few objects have: list items and dict items beside their state.
+/// What few objects have: list items and dict items beside their state, and keyword arguments.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extras {
+    pub(super) kwargs: u32,
     pub(super) items: Chain,
     pub(super) pairs: Chain,
+}
+
+impl Extras {
+    pub(super) const NONE: Self = Self { kwargs: NIL, items: Chain::EMPTY, pairs: Chain::EMPTY };
 }
 
 /// The pools. Shared by [`Arena`], which grows them, and [`Tree`], which no longer does.

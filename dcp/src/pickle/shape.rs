@@ -31,6 +31,15 @@ impl<'a> Links<'a> {
         Self { next: chain.first, ..Self::empty(pools) }
     }
 
+    /// The items of a container.
+    pub(super) fn of(pools: &'a Pools, node: Node) -> Self {
+        if node.chained {
+            Self::chain(pools, Chain { first: node.a, last: node.b })
+        } else {
+            Self::slice(pools, node.a, node.b)
+        }
+    }
+
     /// How many are left.
     pub(super) fn count_left(&self) -> usize {
         let mut count = self.here.len();
@@ -69,16 +78,17 @@ impl<'a> Children<'a> {
         let none = Links::empty(pools);
         let mut children = Self { fixed: [NIL; 4].into_iter(), items: none.clone(), pairs: none };
         match node.tag {
-            Tag::Tuple | Tag::FrozenSet => children.items = Links::slice(pools, node.a, node.b),
-            Tag::List | Tag::Dict | Tag::Set => {
-                children.items = Links::chain(pools, Chain { first: node.a, last: node.b });
+            Tag::Tuple | Tag::FrozenSet | Tag::List | Tag::Dict | Tag::Set => {
+                children.items = Links::of(pools, node);
             }
             Tag::Persistent => children.fixed = [node.a, NIL, NIL, NIL].into_iter(),
             Tag::Reduce | Tag::New | Tag::NewEx => {
+                let extras = pools.extras.get(&node.a);
                 if let Some(record) = pools.objects.get(node.a as usize) {
-                    children.fixed = [record.callable, record.args, record.kwargs, record.state].into_iter();
+                    let kwargs = extras.map_or(NIL, |e| e.kwargs);
+                    children.fixed = [record.callable, record.args, kwargs, record.state].into_iter();
                 }
-                if let Some(extras) = pools.extras.get(&node.a) {
+                if let Some(extras) = extras {
                     children.items = Links::chain(pools, extras.items);
                     children.pairs = Links::chain(pools, extras.pairs);
                 }
@@ -98,6 +108,34 @@ impl Iterator for Children<'_> {
     }
 }
 
+/// A count in two bytes, rounded up by less than a thousandth: ten bits of it, and how far they are shifted.
+#[derive(Clone, Copy)]
+struct Size(u16);
+
+impl Size {
+    const ZERO: Self = Self(0);
+    const BITS: u32 = 10;
+
+    fn at_least(count: u64) -> Self {
+        let shift = (u64::BITS - count.leading_zeros()).saturating_sub(Self::BITS);
+        let mut digits = count >> shift;
+        if digits << shift < count {
+            digits += 1;
+        }
+        // Rounding up may carry into an eleventh bit.
+        let (digits, shift) =
+            if digits >> Self::BITS > 0 { (digits >> 1, shift + 1) } else { (digits, shift) };
+        let packed = digits | u64::from(shift) << Self::BITS;
+        Self(u16::try_from(packed).unwrap_or(u16::MAX))
+    }
+
+    fn value(self) -> u64 {
+        let digits = u64::from(self.0 & ((1 << Self::BITS) - 1));
+        let shift = u32::from(self.0 >> Self::BITS);
+        if digits.leading_zeros() < shift { u64::MAX } else { digits << shift }
+    }
+}
+
 const UNSEEN: u8 = 0;
 const OPEN: u8 = u8::MAX;
 
@@ -106,7 +144,7 @@ struct Visit<'a> {
     id: NodeId,
     children: Children<'a>,
     height: u8,
-    walk: u32,
+    walk: u64,
 }
 
 /// Refuses cycles, values nested deeper than `depth`, and values whose full walk meets more than `walk` nodes.
@@ -118,11 +156,10 @@ pub(super) fn check(
     walk: u64,
 ) -> Result<(), PickleErrorKind> {
     let count = pools.nodes.len();
-    budget.charge(count.saturating_mul(size_of::<(u8, u32)>()))?;
+    budget.charge(count.saturating_mul(size_of::<u8>() + size_of::<Size>()))?;
     let mut heights = vec![UNSEEN; count];
-    let mut walks = vec![0_u32; count];
+    let mut walks = vec![Size::ZERO; count];
     let depth = depth.min(OPEN - 1);
-    let walk_limit = u32::try_from(walk).unwrap_or(u32::MAX - 1);
     let mut path: Vec<Visit<'_>> = Vec::new();
     open(pools, root, &mut heights, &mut path);
     loop {
@@ -138,14 +175,15 @@ pub(super) fn check(
             Some(UNSEEN) => open(pools, child, &mut heights, &mut path),
             Some(height) => {
                 visit.height = visit.height.max(height.saturating_add(1));
-                visit.walk = visit.walk.saturating_add(walks.get(child.index()).copied().unwrap_or(0));
+                visit.walk =
+                    visit.walk.saturating_add(walks.get(child.index()).map_or(0, |size| size.value()));
                 if visit.height > depth {
                     return Err(too_deep(depth));
                 }
-                if visit.walk > walk_limit {
+                if visit.walk > walk {
                     return Err(PickleErrorKind::Limit {
                         what: "number of values met when shared ones are followed",
-                        limit: u64::from(walk_limit),
+                        limit: walk,
                     });
                 }
             }
@@ -166,13 +204,30 @@ fn open<'a>(pools: &'a Pools, id: NodeId, heights: &mut [u8], path: &mut Vec<Vis
 }
 
 /// Records the node on top of the path, and adds it to the one that holds it.
-fn close(path: &mut Vec<Visit<'_>>, heights: &mut [u8], walks: &mut [u32]) {
+fn close(path: &mut Vec<Visit<'_>>, heights: &mut [u8], walks: &mut [Size]) {
     let Some(done) = path.pop() else { return };
     if let (Some(height), Some(walk)) = (heights.get_mut(done.id.index()), walks.get_mut(done.id.index())) {
-        (*height, *walk) = (done.height, done.walk);
+        (*height, *walk) = (done.height, Size::at_least(done.walk));
     }
     if let Some(holder) = path.last_mut() {
         holder.height = holder.height.max(done.height.saturating_add(1));
         holder.walk = holder.walk.saturating_add(done.walk);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::Size;
+
+    proptest! {
+        #[test]
+        fn a_packed_size_is_never_less_and_hardly_more(count in any::<u64>(), shift in 0_u32..64) {
+            let count = count >> shift;
+            let packed = Size::at_least(count).value();
+            prop_assert!(packed >= count);
+            prop_assert!(packed - count <= count / 500);
+        }
     }
 }

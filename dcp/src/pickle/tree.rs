@@ -166,8 +166,7 @@ impl<'a> Ref<'a> {
         let bits = || u64::from(node.a) | u64::from(node.b) << 32;
         let span = || node.a as usize..(node.a as usize).saturating_add(node.b as usize);
         let blob = || pools.blob.get(span()).unwrap_or_default();
-        let slice = || Items { pools, links: Links::slice(pools, node.a, node.b) };
-        let chain = || Items { pools, links: Links::chain(pools, Chain { first: node.a, last: node.b }) };
+        let items = || Items { pools, links: Links::of(pools, *node) };
         match node.tag {
             Tag::None => Value::None,
             Tag::False => Value::Bool(false),
@@ -179,11 +178,11 @@ impl<'a> Ref<'a> {
             Tag::WildStr => Value::WildStr(blob()),
             Tag::Bytes => Value::Bytes(blob()),
             Tag::ByteArray => Value::ByteArray(blob()),
-            Tag::Tuple => Value::Tuple(slice()),
-            Tag::FrozenSet => Value::FrozenSet(slice()),
-            Tag::List => Value::List(chain()),
-            Tag::Set => Value::Set(chain()),
-            Tag::Dict => Value::Dict(Pairs { items: chain() }),
+            Tag::Tuple => Value::Tuple(items()),
+            Tag::FrozenSet => Value::FrozenSet(items()),
+            Tag::List => Value::List(items()),
+            Tag::Set => Value::Set(items()),
+            Tag::Dict => Value::Dict(Pairs { items: items() }),
             Tag::Global => pools.globals.get(node.a as usize).map_or(Value::None, Value::Global),
             Tag::Persistent => Value::Persistent(self.at(NodeId(node.a))),
             Tag::Reduce => self.object(node.a, Construction::Reduce),
@@ -203,7 +202,7 @@ impl<'a> Ref<'a> {
             construction,
             callable: self.at(NodeId(record.callable)),
             args: self.at(NodeId(record.args)),
-            kwargs: self.optional(record.kwargs),
+            kwargs: extras.and_then(|e| self.optional(e.kwargs)),
             state: self.optional(record.state),
             items: chain(extras.map(|e| e.items)),
             pairs: Pairs { items: chain(extras.map(|e| e.pairs)) },
