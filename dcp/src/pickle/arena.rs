@@ -293,7 +293,9 @@ impl Arena {
         if let Some(index) = self.object_index(object) {
             let kept = self.budget.charge(EXTRAS_COST);
             self.pools.extras.insert(index, Extras { kwargs: kwargs.0, ..Extras::NONE });
-            kept.unwrap_or_else(|kind| drop(self.fail(kind)));
+            if let Err(kind) = kept {
+                self.fail(kind);
+            }
         }
         object
     }
@@ -369,7 +371,9 @@ impl Arena {
         let grown = self.pools.nodes.get(id.index()).copied().map(|node| self.grown(node, items));
         match (grown, self.pools.nodes.get_mut(id.index())) {
             (Some(Ok(longer)), Some(node)) => *node = longer,
-            (Some(Err(kind)), _) => drop(self.fail(kind)),
+            (Some(Err(kind)), _) => {
+                self.fail(kind);
+            }
             _ => {}
         }
     }
