@@ -8,6 +8,7 @@ mod blobs;
 mod detect;
 mod fit;
 pub mod hf;
+mod open;
 mod options;
 mod parallel;
 pub mod path;
@@ -17,6 +18,7 @@ pub mod torch_dcp;
 
 pub use detect::{Detected, detect};
 pub use fit::{LeftOut, fit};
+pub use open::{open, open_detected};
 pub use options::{Depth, OpenOptions, Strictness};
 
 #[cfg(test)]

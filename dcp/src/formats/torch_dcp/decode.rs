@@ -93,7 +93,7 @@ impl Decoder<'_> {
                     self.metadata.paths.insert(key.to_owned(), parts);
                 }
                 _ => {
-                    self.metadata.oddities.push(format!("planner_data of {key:.80} is no path: {value:.80}"))
+                    self.metadata.oddities.push(format!("planner_data of {key:.80} is no path: {value:.80}"));
                 }
             }
         }

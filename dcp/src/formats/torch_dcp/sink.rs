@@ -46,13 +46,16 @@ pub enum Structure {
     TorchTitan,
 }
 
+/// A tensor's entry: where its archive begins in the blob, and what it describes.
+type TensorEntry = (u64, Dtype, Shape);
+
 /// Writes a folder.
 #[derive(Debug)]
 pub struct DcpSink {
     staged: Staged,
     structure: Structure,
     /// Entries of tensors, by file: where each begins, and what it is.
-    entries: Vec<Vec<(u64, Dtype, Shape)>>,
+    entries: Vec<Vec<TensorEntry>>,
 }
 
 impl DcpSink {
@@ -116,7 +119,7 @@ struct Blob {
     head: Vec<Piece>,
     /// Tensor, box and payload offset.
     chunks: Vec<(usize, Region, u64)>,
-    entries: Vec<(u64, Dtype, Shape)>,
+    entries: Vec<TensorEntry>,
 }
 
 struct Plan {
@@ -221,7 +224,7 @@ impl Plan {
         Ok(StorageInfo { path: blob_name(rank), offset, length, transforms: Vec::new() })
     }
 
-    fn finish(self) -> Result<(TargetLayout, Vec<Vec<(u64, Dtype, Shape)>>)> {
+    fn finish(self) -> Result<(TargetLayout, Vec<Vec<TensorEntry>>)> {
         let (mut layout, mut entries) = (TargetLayout::default(), Vec::new());
         for (rank, blob) in self.blobs {
             let file = layout.files.len();

@@ -1,0 +1,34 @@
+//! [`open`]: what is at a path, detected and opened by its adapter.
+
+use std::path::Path;
+
+use super::{
+    Detected, OpenOptions, detect, hf::HfSource, safetensors::SafetensorsSource, torch_dcp::DcpSource,
+};
+use crate::{Error, Format, Result, Source};
+
+/// Detects what is at `path` and opens it.
+///
+/// # Errors
+/// As [`detect`](super::detect()) and the adapter of the format.
+pub fn open(path: &Path, options: OpenOptions) -> Result<Box<dyn Source>> {
+    open_detected(&detect(path)?, options)
+}
+
+/// Opens what was detected.
+///
+/// # Errors
+/// As the adapter of the format.
+pub fn open_detected(found: &Detected, options: OpenOptions) -> Result<Box<dyn Source>> {
+    let path = found.path.as_path();
+    Ok(match found.format {
+        Format::TorchDcp => Box::new(DcpSource::open(path, options)?),
+        Format::Hf => Box::new(HfSource::open(path, options)?),
+        Format::Safetensors => Box::new(SafetensorsSource::open(path, options)?),
+        format @ (Format::Native | Format::Pt) => {
+            let text =
+                format!("{}: {} ({}) is not read by this build", path.display(), format.name(), found.why);
+            return Err(Error::unsupported(text));
+        }
+    })
+}
