@@ -27,6 +27,12 @@ pub trait Source: Send + Sync + fmt::Debug {
         Ok(None)
     }
 
+    /// Facts for people that have no place in the catalog, each with its label: which record committed it, what proves
+    /// its bytes. In the order to show.
+    fn facts(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+
     /// What only the adapter can check without reading payloads: orphan and stale files, sizes, an index against
     /// the files' own headers, contradictions in the metadata, globals of pickles. Box cover, CRCs and blocks are
     /// checked for all formats alike by `verify`.

@@ -9,6 +9,7 @@ mod detect;
 mod fit;
 pub mod hf;
 mod open;
+pub mod native;
 mod options;
 mod parallel;
 pub mod path;

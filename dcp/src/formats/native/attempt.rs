@@ -1,0 +1,112 @@
+//! Names in the folder of an attempt. Readers go by the manifest and never parse them.
+
+use crate::{
+    Error, Result,
+    commit::{DirName, State},
+    digest::Sha256Digest,
+    store::{Nonce, ObjectPath, object_path},
+};
+
+/// Hexadecimal digits of a folder's name that tell attempts at one step apart.
+const DIGITS: usize = 24;
+
+/// Times that one plan can be retired and written again.
+const GENERATIONS: u32 = 1000;
+
+/// The folder of the attempt with this identity: the same for the same identity, until it was retired; what was retired
+/// may be deleted at any time, so what comes after it goes into the next folder.
+///
+/// # Errors
+/// `Conflict` when it was retired a thousand times.
+pub(crate) fn attempt_of(state: &State, step: u64, identity: &Sha256Digest) -> Result<DirName> {
+    let digits: String = identity.to_string().chars().take(DIGITS).collect();
+    let name = |generation: u32| match generation {
+        1 => format!("step-{step:08}-{digits}"),
+        later => format!("step-{step:08}-{digits}-{later}"),
+    };
+    for generation in 1..=GENERATIONS {
+        let dir: DirName = name(generation).parse().map_err(|error| Error::internal(format!("{error}")))?;
+        if !state.retired.contains_key(&dir) && !state.condemned.contains_key(&dir) {
+            return Ok(dir);
+        }
+    }
+    Err(Error::new(crate::ErrorKind::Conflict, format!("{} was retired {GENERATIONS} times", name(1)))
+        .hint("collect the garbage of this root"))
+}
+
+/// Names of one file of an attempt, relative to its folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct FileNames {
+    /// `r00003-0001`: what it is in the layout.
+    pub(super) key: String,
+}
+
+impl FileNames {
+    /// The `number`th file of a writer.
+    pub(super) fn of_rank(rank: u32, number: usize) -> Self {
+        Self { key: format!("r{rank:05}-{number:04}") }
+    }
+
+    /// The file of large objects.
+    pub(super) fn of_objects() -> Self {
+        Self { key: "objects".to_owned() }
+    }
+
+    /// The blob, by the writer's nonce.
+    pub(super) fn blob(&self, nonce: Nonce) -> String {
+        format!("data/{}-{nonce}.safetensors", self.key)
+    }
+
+    /// Whether `path` is a name of this blob, by anyone's nonce.
+    pub(super) fn is_blob(&self, path: &str) -> bool {
+        self.nonce(path).is_some()
+    }
+
+    /// The block table of a blob.
+    pub(super) fn table(&self, blob: &str) -> Option<String> {
+        self.nonce(blob).map(|nonce| format!("blocks/{}-{nonce}.blocks", self.key))
+    }
+
+    /// The note that the file is whole.
+    pub(super) fn part(&self) -> String {
+        format!("parts/{}.json", self.key)
+    }
+
+    fn nonce(&self, blob: &str) -> Option<Nonce> {
+        let rest = blob.strip_prefix("data/")?.strip_prefix(self.key.as_str())?;
+        rest.strip_prefix('-')?.strip_suffix(".safetensors")?.parse().ok()
+    }
+}
+
+/// The object `name` of an attempt, below the root.
+pub(super) fn below(dir: &DirName, name: &str) -> Result<ObjectPath> {
+    Ok(object_path(&format!("{dir}/{name}"))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commit::Seq;
+
+    #[test]
+    fn the_folder_of_a_plan_changes_only_when_it_was_retired() {
+        let (mut state, identity) = (State::default(), Sha256Digest::of(b"plan"));
+        let first = attempt_of(&state, 1000, &identity).unwrap();
+        assert_eq!(first, attempt_of(&state, 1000, &identity).unwrap());
+        assert!(first.as_str().starts_with("step-00001000-"), "{first}");
+        state.retired.insert(first.clone(), Seq::FIRST);
+        let second = attempt_of(&state, 1000, &identity).unwrap();
+        assert_eq!(second.as_str(), format!("{first}-2"));
+        state.condemned.insert(second.clone(), Seq::FIRST);
+        assert_eq!(attempt_of(&state, 1000, &identity).unwrap().as_str(), format!("{first}-3"));
+    }
+
+    #[test]
+    fn names_of_a_blob_belong_to_its_key_alone() {
+        let (names, nonce) = (FileNames::of_rank(3, 1), Nonce::from_bits(7));
+        let blob = names.blob(nonce);
+        assert!(names.is_blob(&blob) && !FileNames::of_rank(3, 2).is_blob(&blob));
+        assert!(!names.is_blob("data/r00003-0001-../../x.safetensors"));
+        assert_eq!(names.table(&blob), Some(format!("blocks/r00003-0001-{nonce}.blocks")));
+    }
+}

@@ -1,0 +1,223 @@
+//! Which blobs a target has and where each chunk lies in them: a pure function of the spec, so that a stopped run finds
+//! its own files again.
+//!
+//! Each writer rank has blobs of its own, filled in the order of the spec up to about 512 MiB, so that they are finished
+//! one after another; a larger chunk has a blob of its own. Each blob is a plain safetensors file.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use bytes::Bytes;
+use fqn::{Dtype, Shape};
+use reshard::Region;
+use serde_json::{Map, Value, json};
+
+use super::attempt::FileNames;
+use crate::{Error, Place, Result, TargetChunk, TargetSpec, formats::safetensors::HeaderBuilder};
+
+/// Version of this layout: part of an attempt's identity, so that a later one never goes on in an older one's folder.
+pub(super) const LAYOUT: &str = "native layout 1";
+
+/// Bytes after which a blob is closed.
+const BLOB: u64 = 512 << 20;
+
+/// A blob of the layout.
+#[derive(Debug, Clone)]
+pub(super) struct Blob {
+    pub(super) names: FileNames,
+    /// Everything before its first chunk; for large objects, all of it.
+    pub(super) head: Bytes,
+    /// Bytes in all.
+    pub(super) size: u64,
+    /// Its chunks, by offset; `file` is its place in the layout.
+    pub(super) chunks: Vec<TargetChunk>,
+}
+
+/// The blobs of the spec's tensors.
+///
+/// # Errors
+/// `Incompatible` for chunks that do not fill whole bytes, `Internal` for regions outside their tensors.
+pub(super) fn blobs(spec: &TargetSpec) -> Result<Vec<Blob>> {
+    let mut blobs = Vec::new();
+    for (rank, pieces) in by_rank(spec) {
+        for (number, pieces) in packed(spec, pieces)?.into_iter().enumerate() {
+            blobs.push(blob(spec, FileNames::of_rank(rank, number), blobs.len(), &pieces)?);
+        }
+    }
+    Ok(blobs)
+}
+
+/// A box of a tensor.
+type Piece<'s> = (usize, &'s Region);
+
+/// What each rank writes. Empty boxes are left out, but for one of a tensor that is empty itself.
+fn by_rank(spec: &TargetSpec) -> BTreeMap<u32, Vec<Piece<'_>>> {
+    let mut ranks: BTreeMap<u32, Vec<Piece<'_>>> = BTreeMap::new();
+    for (at, tensor) in spec.tensors.iter().enumerate() {
+        let hollow = tensor.entry.shape.contains(&0);
+        let kept = tensor.regions.iter().filter(|(region, _)| hollow || !region.is_empty());
+        for (region, rank) in kept.take(if hollow { 1 } else { usize::MAX }) {
+            ranks.entry(*rank).or_default().push((at, region));
+        }
+    }
+    ranks
+}
+
+/// A rank's boxes, blob by blob.
+fn packed<'s>(spec: &TargetSpec, pieces: Vec<Piece<'s>>) -> Result<Vec<Vec<Piece<'s>>>> {
+    let (mut blobs, mut now, mut bytes) = (Vec::new(), Vec::new(), 0_u64);
+    for piece in pieces {
+        let len = len_of(spec, &piece)?;
+        if !now.is_empty() && bytes.saturating_add(len) > BLOB {
+            blobs.push(std::mem::take(&mut now));
+            bytes = 0;
+        }
+        now.push(piece);
+        bytes = bytes.saturating_add(len);
+    }
+    if !now.is_empty() {
+        blobs.push(now);
+    }
+    Ok(blobs)
+}
+
+fn len_of(spec: &TargetSpec, (tensor, region): &Piece<'_>) -> Result<u64> {
+    let entry = &spec.tensors.get(*tensor).ok_or_else(|| Error::internal("a box of no tensor"))?.entry;
+    entry.dtype.bytes_for(region.elements()).ok_or_else(|| {
+        Error::incompatible(format!("{}: {region} of {} does not fill whole bytes", entry.id(), entry.dtype))
+            .hint("elements narrower than a byte can only be cut where whole bytes end")
+    })
+}
+
+fn blob(spec: &TargetSpec, names: FileNames, file: usize, pieces: &[Piece<'_>]) -> Result<Blob> {
+    let mut header = HeaderBuilder::new();
+    let mut told = Map::new();
+    for ((tensor, region), name) in pieces.iter().zip(names_of(spec, pieces)) {
+        let Some(entry) = spec.tensors.get(*tensor).map(|tensor| &tensor.entry) else { continue };
+        let len = len_of(spec, &(*tensor, *region))?;
+        let (dtype, shape) = stored_as(entry.dtype, region, len);
+        header.tensor(&name, dtype, &shape)?;
+        let about = json!({
+            "fqn": entry.fqn, "role": entry.role, "dtype": entry.dtype, "shape": entry.shape,
+            "offsets": region.offsets(), "extents": region.extents(),
+        });
+        told.insert(name, about);
+    }
+    header.metadata(
+        "ckpt",
+        &json!({"store": "native", "version": 1, "chunks": Value::Object(told)}).to_string(),
+    );
+    let placed = header.finish().place(&names.key)?;
+    let mut chunks: Vec<TargetChunk> = pieces
+        .iter()
+        .zip(&placed.offsets)
+        .map(|((tensor, region), offset)| TargetChunk {
+            tensor: *tensor,
+            region: (*region).clone(),
+            file,
+            offset: *offset,
+        })
+        .collect();
+    // An empty chunk has no bytes of its own: it goes before the one that begins where it does.
+    chunks.sort_by_key(|chunk| (chunk.offset, !chunk.region.is_empty()));
+    Ok(Blob { names, head: placed.bytes.into(), size: placed.file_size, chunks })
+}
+
+/// How a box stands in the header: as it is, or as bytes where safetensors lacks the dtype.
+fn stored_as(dtype: Dtype, region: &Region, len: u64) -> (Dtype, Shape) {
+    match dtype.safetensors_name() {
+        Some(_) => (dtype, Shape::new(region.extents())),
+        None => (Dtype::U8, Shape::new(&[len])),
+    }
+}
+
+/// Names within a blob: the tensor's id, its box where the blob has several of its boxes, a number where two would still
+/// be the same.
+fn names_of(spec: &TargetSpec, pieces: &[Piece<'_>]) -> Vec<String> {
+    let mut counts: HashMap<usize, usize> = HashMap::new();
+    pieces.iter().for_each(|(tensor, _)| *counts.entry(*tensor).or_default() += 1);
+    let mut taken: HashSet<String> = HashSet::from(["__metadata__".to_owned()]);
+    let name = |(tensor, region): &Piece<'_>| {
+        let id = spec.tensors.get(*tensor).map(|tensor| tensor.entry.id().to_string()).unwrap_or_default();
+        let base = if counts.get(tensor) == Some(&1) { id } else { format!("{id}{region}") };
+        let numbered = (2..).map(|number: u64| format!("{base}#{number}"));
+        let free = std::iter::once(base.clone()).chain(numbered).find(|name| !taken.contains(name));
+        let free = free.unwrap_or(base);
+        taken.insert(free.clone());
+        free
+    };
+    pieces.iter().map(name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use fqn::{Entry, Fqn, Role};
+
+    use super::*;
+    use crate::TargetTensor;
+
+    fn tensor(
+        name: &str,
+        role: Role,
+        dtype: Dtype,
+        shape: &[u64],
+        regions: &[(&[u64], &[u64], u32)],
+    ) -> TargetTensor {
+        let regions = regions.iter().map(|(at, len, rank)| (Region::new(at, len).unwrap(), *rank)).collect();
+        TargetTensor { entry: Entry::new(Fqn::new(name).unwrap(), role, dtype, Shape::new(shape)), regions }
+    }
+
+    fn spec(tensors: Vec<TargetTensor>) -> TargetSpec {
+        TargetSpec {
+            tensors,
+            objects: Vec::new(),
+            step: None,
+            mesh: None,
+            split: None,
+            plan_digest: String::new(),
+            extra: Map::new(),
+        }
+    }
+
+    #[test]
+    fn blobs_are_cut_between_chunks_and_a_larger_chunk_has_its_own() {
+        const MIB: u64 = 1 << 20;
+        let row =
+            |name: &str, mib| tensor(name, Role::Param, Dtype::U8, &[mib * MIB], &[(&[0], &[mib * MIB], 0)]);
+        let spec = spec(vec![row("a", 300), row("b", 200), row("c", 20), row("d", 2000), row("e", 1)]);
+        let blobs = blobs(&spec).unwrap();
+        let tensors: Vec<Vec<usize>> =
+            blobs.iter().map(|blob| blob.chunks.iter().map(|it| it.tensor).collect()).collect();
+        assert_eq!(tensors, [vec![0, 1], vec![2], vec![3], vec![4]]);
+        assert_eq!(blobs[2].names.key, "r00000-0002");
+    }
+
+    #[test]
+    fn names_in_a_blob_never_meet() {
+        let spec = spec(vec![
+            tensor("w", Role::Param, Dtype::F32, &[4], &[(&[0], &[2], 0), (&[2], &[2], 0)]),
+            tensor("w", Role::Other, Dtype::F32, &[2], &[(&[0], &[2], 0)]),
+            tensor("w[0..2]", Role::Param, Dtype::F32, &[2], &[(&[0], &[2], 0)]),
+            tensor("__metadata__", Role::Param, Dtype::F8E8M0, &[2], &[(&[0], &[2], 0)]),
+            tensor(
+                "hollow",
+                Role::Param,
+                Dtype::F32,
+                &[0, 3],
+                &[(&[0, 0], &[0, 3], 0), (&[0, 0], &[0, 3], 1)],
+            ),
+        ]);
+        let blobs = blobs(&spec).unwrap();
+        let len = usize::try_from(u64::from_le_bytes(blobs[0].head[..8].try_into().unwrap())).unwrap();
+        let json: Map<String, Value> = serde_json::from_slice(&blobs[0].head[8..8 + len]).unwrap();
+        let mut names: Vec<&str> = json.keys().map(String::as_str).collect();
+        names.sort_unstable();
+        assert_eq!(
+            names,
+            ["__metadata__", "__metadata__#2", "hollow", "w", "w[0..2]", "w[0..2]#2", "w[2..4]"]
+        );
+        assert_eq!(blobs.len(), 1, "an empty tensor is written once");
+        let told: Value = serde_json::from_str(json["__metadata__"]["ckpt"].as_str().unwrap()).unwrap();
+        assert_eq!(told["chunks"]["w[2..4]"]["offsets"], json!([2]));
+        assert_eq!(told["chunks"]["__metadata__#2"]["dtype"], json!("f8_e8m0"));
+    }
+}

@@ -1,0 +1,45 @@
+//! The native store as a format: our own root, read through [`NativeSource`] and written through [`NativeSink`].
+//!
+//! ```text
+//!  TargetSpec ─ layout ─► data/r00000-0000-<nonce>.safetensors …   blobs, durable first
+//!                         blocks/r00000-0000-<nonce>.blocks        then their digests
+//!                         parts/r00000-0000.json                   then the note that both are whole
+//!             ─ commit ─► manifest-<sha256>.sqlite ─► commits/<20 digits>.json     (publish)
+//!  location@revision ─ open ─► record ─► manifest ─► Catalog
+//! ```
+//!
+//! The contract is `FORMAT.md`. Invariants:
+//! * a part names only what is durable, is put once, and decides which of two writers' blobs counts; names of unfinished
+//!   blobs are never used again;
+//! * the committer believes what lies in the store, never what it was told: parts, sizes, block tables and cover are read
+//!   and checked before the manifest is written;
+//! * the attempt's folder follows from the plan's digest, so the same plan goes on in the same folder, and is committed
+//!   once however often it is run;
+//! * what is read is checked before it is believed: manifest by the record's digest, block tables by the manifest's
+//!   roots, sealed foreign files by size and time.
+
+mod attempt;
+mod audit;
+mod catalog;
+mod facts;
+mod files;
+mod layout;
+mod objects;
+mod open;
+mod part;
+mod publish;
+mod revision;
+mod sink;
+mod source;
+
+pub(crate) use attempt::attempt_of;
+pub use facts::CommitFacts;
+pub(crate) use objects::ObjectBlob;
+pub use open::{open, open_in, open_root};
+pub(crate) use publish::{Publication, publish};
+pub use revision::{Revision, RevisionError};
+pub use sink::{NativeSink, SinkOptions};
+pub use source::NativeSource;
+
+#[cfg(test)]
+mod tests;

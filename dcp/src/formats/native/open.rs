@@ -1,0 +1,209 @@
+//! Opening: from a location and a revision to the record, its manifest and its files.
+
+use super::{NativeSource, Revision, facts::CommitFacts, files::Files};
+use crate::{
+    Error, ErrorKind, Format, Place, Result,
+    commit::{DirName, Log, LogOptions, Seq},
+    digest::Sha256Digest,
+    formats::OpenOptions,
+    manifest::{Manifest, manifest_digest, manifest_name},
+    store::{ObjectPath, Root, StoreError, Stores, object_path},
+};
+
+/// Most bytes of a manifest that no record tells the size of.
+const LARGEST: u64 = 4 << 30;
+
+/// Opens a checkpoint: a root (its newest checkpoint, or the one of `revision`), or a step's folder.
+///
+/// # Errors
+/// `NotFound` where there is none, saying what there is; `Corrupt` where log, manifest and files contradict each other, the
+/// file named; `Unsupported` for later versions.
+pub fn open(location: &str, revision: Option<&str>) -> Result<NativeSource> {
+    open_in(&Stores::new(), location, revision, OpenOptions::new())
+}
+
+/// As [`open`], with stores in memory, and with what is forgiven.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_in(
+    stores: &Stores,
+    location: &str,
+    revision: Option<&str>,
+    options: OpenOptions,
+) -> Result<NativeSource> {
+    let root = Root::open(location, stores)?;
+    if let Some((parent, dir)) = parent_of(stores, location, &root) {
+        let log = Log::open_with(&parent, LogOptions::default())?;
+        if let Some(seq) = log.state().committed(&dir).filter(|seq| log.state().checkpoints.contains_key(seq))
+        {
+            return committed(stores, &parent, log, &Revision::Seq(seq), options)
+                .place(parent.display_name());
+        }
+    }
+    open_root(stores, &root, revision, options)
+}
+
+/// As [`open_in`], of a root that was opened before.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_root(
+    stores: &Stores,
+    root: &Root,
+    revision: Option<&str>,
+    options: OpenOptions,
+) -> Result<NativeSource> {
+    let wanted = revision.map(str::parse::<Revision>).transpose()?;
+    let log = Log::open(root)?;
+    if log.head().is_none() {
+        return alone(stores, root, wanted.as_ref(), options).place(root.display_name());
+    }
+    let revision = wanted.unwrap_or(Revision::Latest { back: 0 });
+    committed(stores, root, log, &revision, options).place(root.display_name())
+}
+
+/// The root above a step's folder, and the folder's name in it.
+fn parent_of(stores: &Stores, location: &str, root: &Root) -> Option<(Root, DirName)> {
+    let is_step = root.list_dir(None).is_ok_and(|listing| {
+        listing.objects.iter().any(|object| manifest_digest(object.path.as_ref()).is_some())
+    });
+    if !is_step {
+        return None;
+    }
+    let trimmed = location.trim_end_matches('/');
+    let (above, name) = match trimmed.rsplit_once('/') {
+        Some((above, name)) if !above.is_empty() && !above.ends_with('/') => (above, name),
+        Some(("", name)) => ("/", name),
+        Some(_) => return None,
+        None => (".", trimmed),
+    };
+    let dir = name.parse().ok()?;
+    let parent = Root::open(above, stores).ok()?;
+    let has_log = parent.head(&Seq::FIRST.path()).is_ok();
+    has_log.then_some((parent, dir))
+}
+
+fn committed(
+    stores: &Stores,
+    root: &Root,
+    log: Log,
+    revision: &Revision,
+    options: OpenOptions,
+) -> Result<NativeSource> {
+    let (seq, checkpoint) = revision.resolve(log.state())?;
+    let (wanted, dir) = (checkpoint.manifest, checkpoint.attempt.clone());
+    let path = wanted.path(&dir);
+    let bytes = match root.get_at_most(&path, wanted.size) {
+        Ok((bytes, _)) => bytes,
+        Err(error @ StoreError::NotFound { .. }) => {
+            return Err(Error::corrupt(format!(
+                "record {seq} commits {path}, which is not there: the root is incomplete"
+            ))
+            .hint("copy it again, folders before commits/; or use an older revision")
+            .caused_by(error));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let manifest = Manifest::decode(&bytes, &wanted.sha256).place(&path)?;
+    let entry = log.read(seq)?;
+    let record =
+        entry.ok_or_else(|| Error::corrupt(format!("record {seq} is gone since the log was read")))?.record;
+    let facts = CommitFacts::of(seq, checkpoint, &record, log.state());
+    let state = format!("committed as seq {seq}");
+    let mut source = assemble(stores, root, dir.as_str(), (wanted.sha256, manifest), options)?;
+    source.committed = Some((facts, log));
+    Ok(described(source, &state))
+}
+
+/// A step's folder by itself.
+fn alone(
+    stores: &Stores,
+    root: &Root,
+    revision: Option<&Revision>,
+    options: OpenOptions,
+) -> Result<NativeSource> {
+    let listing = root.list_dir(None)?;
+    let found = listing.objects.iter().filter_map(|object| manifest_digest(object.path.as_ref()));
+    let wanted: Vec<Sha256Digest> = found.filter(|digest| is_meant(digest, revision)).collect();
+    let digest = match wanted.as_slice() {
+        [one] => *one,
+        [] => return Err(nothing(root, revision)),
+        several => {
+            let names: Vec<String> =
+                several.iter().map(|it| it.to_string().chars().take(8).collect()).collect();
+            return Err(Error::incompatible(format!(
+                "{} manifests and no commit log that chooses one",
+                several.len()
+            ))
+            .hint(format!("open the root, or give one as the revision: {}", names.join(", "))));
+        }
+    };
+    let path: ObjectPath = object_path(&manifest_name(&digest))?;
+    let (bytes, _) = root.get_at_most(&path, LARGEST)?;
+    let manifest = Manifest::decode(&bytes, &digest).place(&path)?;
+    let source = assemble(stores, root, "", (digest, manifest), options)?;
+    Ok(described(source, "sealed; only a root could say that it was committed"))
+}
+
+/// Whether a revision, where there is one, means the manifest: no record is there, so digits are all that can.
+fn is_meant(digest: &Sha256Digest, revision: Option<&Revision>) -> bool {
+    match revision {
+        None | Some(Revision::Latest { back: 0 }) => true,
+        Some(Revision::Digest(digits)) => digest.to_string().starts_with(digits),
+        Some(_) => false,
+    }
+}
+
+fn nothing(root: &Root, revision: Option<&Revision>) -> Error {
+    let attempts = root.list_dir(None).map(|listing| listing.dirs).unwrap_or_default();
+    let steps: Vec<&str> =
+        attempts.iter().map(AsRef::as_ref).filter(|dir: &&str| dir.starts_with("step-")).collect();
+    let text = match revision {
+        Some(revision) => format!("no checkpoint {revision}: there is no commit log here"),
+        None => "no committed checkpoint: there is no commit log here".to_owned(),
+    };
+    let error = Error::new(ErrorKind::NotFound, text);
+    match steps.as_slice() {
+        [] => error,
+        [one] => error.hint(format!(
+            "the folder {one} is an attempt that was never committed; run its command again to go on"
+        )),
+        [first, ..] => error.hint(format!(
+            "{} folders, {first} the first, are attempts that were never committed",
+            steps.len()
+        )),
+    }
+}
+
+fn assemble(
+    stores: &Stores,
+    root: &Root,
+    dir: &str,
+    (digest, manifest): (Sha256Digest, Manifest),
+    options: OpenOptions,
+) -> Result<NativeSource> {
+    let lenient = options.is_lenient();
+    let files = Files::new(root.clone(), dir, &manifest.catalog, stores.clone(), lenient)?;
+    let mut source = NativeSource {
+        root: root.clone(),
+        dir: dir.to_owned(),
+        digest,
+        manifest,
+        files,
+        committed: None,
+        forgiven: Vec::new(),
+    };
+    source.fill_objects(lenient)?;
+    Ok(source)
+}
+
+/// Says in the catalog's variant what it is and how far it can be trusted.
+fn described(mut source: NativeSource, state: &str) -> NativeSource {
+    let catalog = &mut source.manifest.catalog;
+    catalog.variant = match catalog.format {
+        Format::Native => format!("{}, {state}", catalog.variant),
+        foreign => format!("native seal of {} ({}), {state}", foreign.name(), catalog.variant),
+    };
+    source
+}

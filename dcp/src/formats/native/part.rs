@@ -1,0 +1,137 @@
+//! Parts: the note, put once, that a blob and its block table are whole and durable.
+//!
+//! The name of a part has no nonce: of two writers of one file, the first to put the part decides whose blob counts, and
+//! the other's is left for the garbage collection.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::{attempt::below, layout::Blob};
+use crate::{
+    Error, FileDone, Place, Result,
+    commit::DirName,
+    digest::{BlockTable, Sha256Digest},
+    store::{Root, StoreError},
+};
+
+const FORMAT: u32 = 1;
+
+/// Most bytes of a part.
+const LONGEST: u64 = 256 << 20;
+
+/// What a writer finished.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Part {
+    format: u32,
+    /// The plan, as a guard against another one's folder.
+    plan: String,
+    /// SHA-256 of what stands before the first chunk: names and places of all chunks are in it.
+    head: Sha256Digest,
+    /// Path of the block table.
+    pub(super) table: String,
+    /// Its SHA-256.
+    pub(super) root: Sha256Digest,
+    pub(super) done: FileDone,
+}
+
+/// Where parts of one plan are.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Parts<'a> {
+    pub(super) root: &'a Root,
+    pub(super) dir: &'a DirName,
+    pub(super) plan: &'a str,
+}
+
+impl Parts<'_> {
+    /// Puts the block table, then the part.
+    ///
+    /// # Errors
+    /// The store's. Another writer's part being there already is none.
+    pub(super) fn put(&self, blob: &Blob, done: &FileDone) -> Result<()> {
+        let table = done.blocks.as_ref().ok_or_else(|| Error::internal("a blob without a block table"))?;
+        let name = blob.names.table(&done.path);
+        let name =
+            name.ok_or_else(|| Error::internal(format!("{} is no name of {}", done.path, blob.names.key)))?;
+        let bytes = Bytes::from(table.encode());
+        let root = Sha256Digest::of(&bytes);
+        self.root.put_same(&below(self.dir, &name)?, bytes)?;
+        let part = Part {
+            format: FORMAT,
+            plan: self.plan.to_owned(),
+            head: Sha256Digest::of(&blob.head),
+            table: name,
+            root,
+            done: done.clone(),
+        };
+        let json = serde_json::to_vec(&part).map_err(|error| Error::internal(error.to_string()))?;
+        match self.root.put_same(&below(self.dir, &blob.names.part())?, json.into()) {
+            Ok(()) | Err(StoreError::AlreadyExists { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The part of a file of the layout, if it is finished: read from the store, with its blob's size and its table checked.
+    ///
+    /// # Errors
+    /// `Corrupt` for a part of another plan, or whose blob or table is not what it says.
+    pub(super) fn get(&self, blob: &Blob) -> Result<Option<Part>> {
+        let path = below(self.dir, &blob.names.part())?;
+        let bytes = match self.root.get_at_most(&path, LONGEST) {
+            Ok((bytes, _)) => bytes,
+            Err(StoreError::NotFound { .. }) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let wrong = |why: String| {
+            Error::corrupt(format!("{}: {why}", self.root.full_name(&path)))
+                .hint(format!("remove the folder {} and run again", self.dir))
+        };
+        let mut part: Part =
+            serde_json::from_slice(&bytes).map_err(|error| wrong(format!("not a part: {error}")))?;
+        if part.format != FORMAT || part.plan != self.plan || part.head != Sha256Digest::of(&blob.head) {
+            return Err(wrong("another plan, or another version, left it here".to_owned()));
+        }
+        let named = blob.names.is_blob(&part.done.path)
+            && Some(&part.table) == blob.names.table(&part.done.path).as_ref();
+        if !named || part.done.size != blob.size {
+            return Err(wrong(format!(
+                "it names {} of {} bytes, not this file",
+                part.done.path, part.done.size
+            )));
+        }
+        self.check_blob(&part)
+            .map_err(|error| error.hint(format!("remove the folder {} and run again", self.dir)))?;
+        part.done.blocks = Some(self.table(&part)?);
+        Ok(Some(part))
+    }
+
+    fn check_blob(&self, part: &Part) -> Result<()> {
+        let path = below(self.dir, &part.done.path)?;
+        let size = self.root.head(&path).map_err(Error::from).place("named by its part")?.size;
+        if size == part.done.size {
+            return Ok(());
+        }
+        let (name, said) = (self.root.full_name(&path), part.done.size);
+        Err(Error::corrupt(format!(
+            "{name}: {size} bytes, its part says {said}: it was changed after it was written"
+        )))
+    }
+
+    fn table(&self, part: &Part) -> Result<BlockTable> {
+        let path = below(self.dir, &part.table)?;
+        let bytes = self.root.get(&path)?;
+        let name = self.root.full_name(&path);
+        let found = Sha256Digest::of(&bytes);
+        if found != part.root {
+            return Err(Error::corrupt(format!("{name}: hashes to {found}, its part says {}", part.root)));
+        }
+        let table = BlockTable::parse(&bytes).map_err(|error| Error::corrupt(format!("{name}: {error}")))?;
+        if table.file_len() != part.done.size {
+            return Err(Error::corrupt(format!(
+                "{name}: is of a file of {} bytes, not {}",
+                table.file_len(),
+                part.done.size
+            )));
+        }
+        Ok(table)
+    }
+}

@@ -1,0 +1,71 @@
+//! Making a checkpoint exist: the manifest, durable, then the record that names it.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    Error, Place, Result,
+    commit::{Action, Commit, CommitError, Committed, DirName, Label, Log, ManifestRef, Seq, Void},
+    manifest::EncodedManifest,
+};
+
+/// Times that another writer of the same run may be faster.
+const ROUNDS: u32 = 1000;
+
+/// What is to be published, and as what.
+#[derive(Debug)]
+pub(crate) struct Publication<'a> {
+    /// The run.
+    pub(crate) run: &'a Label,
+    /// The incarnation of the run, for writers that may be fenced.
+    pub(crate) epoch: Option<u64>,
+    /// The checkpoint that it goes on from; none for whatever the run's newest is by then.
+    pub(crate) parent: Option<Seq>,
+    /// The training step.
+    pub(crate) step: u64,
+    /// The folder.
+    pub(crate) attempt: &'a DirName,
+    /// The catalog.
+    pub(crate) manifest: &'a EncodedManifest,
+}
+
+/// Puts the manifest and appends the record. An attempt that was committed before is success.
+///
+/// # Errors
+/// The store's and the log's. Nothing exists then that did not before, unless the log says that it can't tell.
+pub(crate) fn publish(log: &mut Log, what: &Publication<'_>) -> Result<Committed> {
+    let manifest = ManifestRef { sha256: what.manifest.digest, size: what.manifest.bytes.len() as u64 };
+    let path = manifest.path(what.attempt);
+    log.root().put_same(&path, what.manifest.bytes.clone())?;
+    let action = Action::Commit(Commit {
+        step: what.step,
+        attempt: what.attempt.clone(),
+        manifest,
+        directories: BTreeSet::from([what.attempt.clone()]),
+    });
+    let root = log.root().display_name().to_owned();
+    append(log, what, &action).place(root)
+}
+
+fn append(log: &mut Log, what: &Publication<'_>, action: &Action) -> Result<Committed> {
+    for _ in 0..ROUNDS {
+        let mut draft =
+            log.draft(what.run, action.clone())?.after(what.parent.or_else(|| tip(log, what.run)));
+        if let Some(epoch) = what.epoch {
+            draft = draft.in_epoch(epoch);
+        }
+        match log.append(&draft) {
+            Ok(committed) => return Ok(committed),
+            // Another writer went on in between. Nothing was written, so going on from there is a new try.
+            Err(CommitError::Rejected { void: Void::Forked { .. } }) if what.parent.is_none() => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(Error::from(CommitError::Contended { rounds: ROUNDS }))
+}
+
+/// What the run goes on from: what its incarnation committed last, else its newest checkpoint.
+fn tip(log: &Log, run: &Label) -> Option<Seq> {
+    let state = log.state();
+    let tip = state.runs.get(run).and_then(|line| line.tip);
+    tip.or_else(|| state.newest(run).map(|(seq, _)| seq))
+}
