@@ -57,7 +57,7 @@ impl Index {
             .map_err(|error| Error::corrupt(format!("{shown}: no valid index: {error}")).caused_by(error))?;
         for (name, file) in &index.weight_map.0 {
             fqn::check_name(name).map_err(|error| Error::corrupt(format!("{shown}: {error}")))?;
-            path::check(file).map_err(|error| error.at(shown))?;
+            path::check(file).map_err(|error| error.at(format!("{shown}: {name}")))?;
         }
         Ok(index)
     }
