@@ -18,7 +18,7 @@ use std::{
     thread,
 };
 
-use fqn::{Entry, Role, TensorId};
+use fqn::{Entry, Role, TensorId, pattern::Pattern};
 use reshard::{Region, flat};
 use serde::Serialize;
 
@@ -53,6 +53,8 @@ pub struct DiffOptions {
     pub renamed: HashMap<TensorId, TensorId>,
     /// Roles to compare; `None` for all of them.
     pub roles: Option<HashSet<Role>>,
+    /// Names of the first checkpoint, or the second's where only that has them, to compare; `None` for all of them.
+    pub names: Option<Pattern>,
     /// Threads that compare.
     pub threads: NonZeroUsize,
     /// Bytes of buffers and caches.
@@ -62,7 +64,7 @@ pub struct DiffOptions {
 impl Default for DiffOptions {
     fn default() -> Self {
         let threads = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-        Self { level: Level::Values, renamed: HashMap::new(), roles: None, threads, max_memory: 512 << 20 }
+        Self { level: Level::Values, renamed: HashMap::new(), roles: None, names: None, threads, max_memory: 512 << 20 }
     }
 }
 
@@ -201,7 +203,10 @@ type Pairs<'c> = Vec<(Placed<'c>, Placed<'c>)>;
 
 /// Tensors that only one side has, and those that meet.
 fn matched<'c>(a: &'c Catalog, b: &'c Catalog, options: &DiffOptions) -> (Vec<TensorDiff>, Pairs<'c>) {
-    let wanted = |entry: &Entry| options.roles.as_ref().is_none_or(|roles| roles.contains(&entry.role));
+    let wanted = |entry: &Entry| {
+        let named = options.names.as_ref().is_none_or(|names| names.matches(entry.fqn.as_str()));
+        named && options.roles.as_ref().is_none_or(|roles| roles.contains(&entry.role))
+    };
     let lone = |id, status| TensorDiff { id, renamed: None, status, kinds: None, stats: None };
     let (mut alone, mut pairs, mut met) = (Vec::new(), Vec::new(), HashSet::new());
     for (at, entry) in a.registry.entries().iter().enumerate().filter(|(_, entry)| wanted(entry)) {

@@ -3,5 +3,5 @@
 
 pub mod diff;
 pub mod naming;
-// pub mod prepare;
+pub mod prepare;
 pub mod verify;

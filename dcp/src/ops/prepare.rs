@@ -7,21 +7,28 @@
 //! The same source and request give the same plan, and the plan's digest covers everything that it depends on: a
 //! rerun recognises its own unfinished work by it.
 
-use std::borrow::Cow;
+use std::{
+    borrow::Cow,
+    collections::{HashMap, HashSet},
+};
 
-use fqn::{Dtype, Entry, RegionMap, Registry, dialect, pattern::Pattern};
-use reshard::{Budget, Cost, Layout, Mesh, Plan, Region, StageSplit, plan::{PLAN_VERSION, TensorRule}};
+use fqn::{Dtype, Entry, Fqn, RegionMap, Registry, TensorId, dialect, pattern::Pattern};
+use reshard::{
+    Budget, Cost, Layout, Mesh, Plan, Region, StageSplit,
+    plan::{PLAN_VERSION, TensorRule},
+};
 use serde::Serialize;
 
 use super::naming::{self, Named, NamingRequest};
 use crate::{
-    Catalog, Error, ErrorKind, ObjectEntry, ReshardRule, Result, TargetSpec, TargetTensor,
+    Catalog, Error, ErrorKind, Format, ObjectEntry, ReshardRule, Result, TargetSpec, TargetTensor,
     digest::Sha256Digest,
     engine::{CopyPlan, RowMap, RowRun, SourceRef},
+    formats::fit,
 };
 
 /// What a conversion, a reshard or an export shall do.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Request {
     /// Which tensors.
     pub select: Select,
@@ -33,22 +40,32 @@ pub struct Request {
     pub split: Option<StageSplit>,
     /// Placement.
     pub naming: NamingRequest,
-    /// Dialect to write names of.
-    pub names: Option<String>,
+    /// Names to write.
+    pub names: Names,
     /// Cast of floating-point model tensors.
     pub cast: Option<Dtype>,
     /// Step to record where the source does not say.
     pub step: Option<u64>,
     /// Leave out opaque per-rank state instead of refusing it.
     pub drop_per_rank: bool,
-    /// The target holds whole tensors, whatever the mesh.
-    pub whole: bool,
-    /// The target holds no non-tensor state.
-    pub no_objects: bool,
-    /// Target format and options, as text: part of the plan's digest.
+    /// Format of the target.
+    pub format: Format,
+    /// Options of the target beyond the format, as text: part of the plan's digest.
     pub target: String,
     /// Memory bound, for the cost.
     pub max_memory: u64,
+}
+
+/// Which names to write.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Names {
+    /// As they are.
+    #[default]
+    Keep,
+    /// Those of a dialect, or nothing.
+    Dialect(String),
+    /// Those of a dialect where the names are of another one that is known, as they are otherwise.
+    Preferred(String),
 }
 
 /// Which tensors are wanted.
@@ -85,6 +102,32 @@ pub struct Prepared {
     pub notes: Vec<String>,
 }
 
+impl Request {
+    /// Everything, as it is, as a target of `format`.
+    #[must_use]
+    pub fn new(format: Format) -> Self {
+        Self {
+            select: Select::default(),
+            from: None,
+            to: None,
+            split: None,
+            naming: NamingRequest::default(),
+            names: Names::default(),
+            cast: None,
+            step: None,
+            drop_per_rank: false,
+            format,
+            target: String::new(),
+            max_memory: 512 << 20,
+        }
+    }
+
+    /// Whether the target holds whole tensors, whatever the mesh.
+    const fn is_whole(&self) -> bool {
+        matches!(self.format, Format::Hf | Format::Safetensors | Format::Pt)
+    }
+}
+
 impl Select {
     fn wants(&self, entry: &Entry) -> bool {
         let part = match self.part {
@@ -103,13 +146,13 @@ impl Select {
 pub fn prepare(catalog: &Catalog, request: &Request) -> Result<Prepared> {
     let mut notes = Vec::new();
     let mesh = meshes(catalog, request)?;
-    let chosen = choose(catalog, &request.select)?;
-    let (named, maps) = translate(&chosen.registry, request, &mut notes)?;
+    let mut chosen = choose(catalog, request, &mut notes)?;
+    let (named, maps) = translate(&mut chosen, request, &mut notes)?;
     named.check_mesh(&mesh)?;
     let split = request.split.clone().or_else(|| catalog.split.clone()).unwrap_or_default();
-    let layout = Layout::new(&named.registry, &mesh, &split).map_err(|e| Error::incompatible(e.to_string()).caused_by(e))?;
-    let cost = cost(catalog, request, &chosen, &named, &layout)?;
-    let plan = Plan {
+    let layout = Layout::new(&named.registry, &mesh, &split);
+    let layout = layout.map_err(|e| Error::incompatible(e.to_string()).caused_by(e))?;
+    let mut plan = Plan {
         version: PLAN_VERSION,
         source: identity(catalog)?.to_string(),
         attempt: String::new(),
@@ -118,21 +161,22 @@ pub fn prepare(catalog: &Catalog, request: &Request) -> Result<Prepared> {
         stage_split: split.clone(),
         rules: rules_of(&named.registry),
         workers: 1,
-        cost,
+        cost: cost(catalog, request, &chosen, &named, &layout)?,
     };
-    let sources = sources(&chosen, &named.registry, &maps, request)?;
-    let digest = digest(&plan, request, &named.registry)?;
+    let digest = digest(&plan, request, &named.registry)?.to_string();
+    plan.attempt = digest.chars().take(16).collect();
     let spec = TargetSpec {
         tensors: targets(&named.registry, &layout, request)?,
         objects: objects(catalog, request, &mut notes)?,
         step: catalog.step.or(request.step),
         mesh: Some(mesh),
         split: Some(split),
-        plan_digest: digest.to_string(),
+        plan_digest: digest,
         extra: catalog.extra.clone(),
     };
-    let plan = Plan { attempt: digest.to_string().chars().take(16).collect(), ..plan };
-    Ok(Prepared { plan, copy: CopyPlan { spec, sources }, named, notes })
+    let sources = sources(&chosen, &named.registry, &maps, request)?;
+    let copy = fitted(catalog, spec, sources, request.format, &mut notes);
+    Ok(Prepared { plan, copy, named, notes })
 }
 
 /// The tensors that are wanted and their positions in the source.
@@ -141,11 +185,23 @@ struct Chosen {
     positions: Vec<usize>,
 }
 
-fn choose(catalog: &Catalog, select: &Select) -> Result<Chosen> {
+fn choose(catalog: &Catalog, request: &Request, notes: &mut Vec<String>) -> Result<Chosen> {
     let mut chosen = Chosen { registry: Registry::new(), positions: Vec::new() };
-    for (at, entry) in catalog.registry.entries().iter().enumerate().filter(|(_, entry)| select.wants(entry)) {
+    let wanted = |(_, entry): &(usize, &Entry)| request.select.wants(entry);
+    let (mut left, mut bytes) = (0_usize, 0_u64);
+    for (at, entry) in catalog.registry.entries().iter().enumerate().filter(wanted) {
+        if request.format == Format::Hf && !entry.role.is_model() {
+            left += 1;
+            bytes = bytes.saturating_add(entry.bytes().unwrap_or(0));
+            continue;
+        }
         chosen.registry.push(entry.clone()).map_err(|e| Error::internal(e.to_string()))?;
         chosen.positions.push(at);
+    }
+    if left > 0 {
+        notes.push(format!(
+            "{left} tensors ({bytes} bytes) of optimizer and other state left out: a Hugging Face folder holds the model"
+        ));
     }
     if chosen.positions.is_empty() {
         return Err(Error::new(ErrorKind::NotFound, "no tensor of the checkpoint is selected")
@@ -165,7 +221,7 @@ fn meshes(catalog: &Catalog, request: &Request) -> Result<Mesh> {
             .hint(format!("leave --from out, or give {}", recorded.short())));
         }
     }
-    if request.whole {
+    if request.is_whole() {
         return one_rank();
     }
     request.to.clone().or_else(|| catalog.mesh.clone()).map_or_else(one_rank, Ok)
@@ -176,32 +232,95 @@ fn one_rank() -> Result<Mesh> {
 }
 
 /// Names and placement of the target, and the region map of each tensor that has one.
-fn translate(registry: &Registry, request: &Request, notes: &mut Vec<String>) -> Result<(Named, Vec<RegionMap>)> {
-    let named = naming::name(registry, &request.naming)?;
-    let family = dialect::llama();
-    let (Some(to), Some(found)) = (&request.names, family.detect(&named.registry)) else {
-        if let Some(to) = &request.names {
-            return Err(Error::incompatible(format!("names cannot be written as {to:?}: they are of no known dialect"))
-                .hint("rename rules in a --rules file translate names that no dialect knows"));
-        }
-        return Ok((named, Vec::new()));
+fn translate(chosen: &mut Chosen, request: &Request, notes: &mut Vec<String>) -> Result<(Named, Vec<RegionMap>)> {
+    let named = naming::name(&chosen.registry, &request.naming)?;
+    let (to, must) = match &request.names {
+        Names::Keep => return Ok((named, Vec::new())),
+        Names::Dialect(to) => (to, true),
+        Names::Preferred(to) => (to, false),
     };
-    if found.dialect == *to {
-        return Ok((named, Vec::new()));
+    let family = dialect::llama();
+    if must {
+        family.dialect(to).map_err(|e| Error::incompatible(e.to_string()).caused_by(e))?;
     }
-    let translated = family
-        .translate(&named.registry, &found.dialect, to, &named.facts)
-        .map_err(|e| Error::incompatible(e.to_string()).caused_by(e).hint("head counts come from --config DIR or --heads/--kv-heads"))?;
+    let found = match family.detect(&named.registry) {
+        Some(found) if found.dialect == *to => return Ok((named, Vec::new())),
+        Some(found) => found,
+        None if must => {
+            return Err(Error::incompatible(format!("names cannot be written as {to}: they are of no known dialect"))
+                .hint("leave --names out, or select the model's part with #GLOB"));
+        }
+        None => {
+            notes.push(format!("names kept as they are: they are of no dialect that translates to {to}"));
+            return Ok((named, Vec::new()));
+        }
+    };
+    let translated = family.translate(&named.registry, &found.dialect, to, &named.facts).map_err(|e| {
+        let hint = "head counts come from --config DIR or --heads and --kv-heads; #GLOB selects tensors";
+        Error::incompatible(e.to_string()).caused_by(e).hint(hint)
+    })?;
     notes.push(format!("names translated from {} to {to}", found.dialect));
     if !translated.derived.is_empty() {
-        notes.push(format!("{} tensors left out: {to} computes them itself", translated.derived.len()));
-        return Err(Error::unsupported(format!("{} derived tensors cannot be left out here", translated.derived.len()))
-            .hint("select the others with #GLOB"));
+        notes.push(format!("{} tensors left out that {to} computes itself", translated.derived.len()));
     }
+    let position = |id: &TensorId| {
+        let at = chosen.registry.position(id).and_then(|at| chosen.positions.get(at)).copied();
+        at.ok_or_else(|| Error::internal(format!("{id} was translated from nothing")))
+    };
+    let positions = translated.translations.iter().map(|it| position(&it.from)).collect::<Result<Vec<_>>>()?;
     let maps = translated.translations.into_iter().map(|translation| translation.map).collect();
     let naming = NamingRequest { facts: named.facts, ..NamingRequest::default() };
     let renamed = naming::name(&translated.registry, &naming)?;
+    *chosen = Chosen { registry: translated.registry, positions };
     Ok((renamed, maps))
+}
+
+/// Takes out what the format does not hold, from the spec and from its sources alike, and says so.
+fn fitted(
+    catalog: &Catalog,
+    mut spec: TargetSpec,
+    sources: Vec<SourceRef>,
+    format: Format,
+    notes: &mut Vec<String>,
+) -> CopyPlan {
+    let ids: Vec<TensorId> = spec.tensors.iter().map(|tensor| tensor.entry.id()).collect();
+    let of: HashMap<&TensorId, SourceRef> = ids.iter().zip(sources).collect();
+    untie_what_differs(catalog, &mut spec, &of);
+    let left = fit(&mut spec, format);
+    for (kept, dropped) in &left.ties {
+        notes.push(format!("{dropped} left out: it is tied to {kept} and has the same bytes"));
+    }
+    if !left.objects.is_empty() {
+        notes.push(format!("{} non-tensor values left out: {} holds tensors", left.objects.len(), format.name()));
+    }
+    // Nothing is added to a spec, so every tensor of it has its source.
+    let sources = spec.tensors.iter().filter_map(|tensor| of.get(&tensor.entry.id()).cloned()).collect();
+    CopyPlan { spec, sources }
+}
+
+/// Storing tied tensors once is right only where they are known to be equal: the same bytes of a file, or the same
+/// fingerprint. Others are written one by one.
+fn untie_what_differs(catalog: &Catalog, spec: &mut TargetSpec, of: &HashMap<&TensorId, SourceRef>) {
+    let content = |entry: &Entry| {
+        let tensor = catalog.tensors.get(of.get(&entry.id())?.tensor)?;
+        let places: Vec<_> = tensor.chunks.iter().map(|chunk| (chunk.file, chunk.offset)).collect();
+        Some((places, tensor.fingerprint))
+    };
+    let mut first: HashMap<Fqn, _> = HashMap::new();
+    let mut apart: HashSet<Fqn> = HashSet::new();
+    for entry in spec.tensors.iter().map(|tensor| &tensor.entry) {
+        let (Some(group), Some((places, print))) = (entry.tie.clone(), content(entry)) else { continue };
+        let (known, known_print) = first.entry(group.clone()).or_insert_with(|| (places.clone(), print));
+        let same = *known == places || (print.is_some() && *known_print == print);
+        if !same {
+            apart.insert(group);
+        }
+    }
+    for tensor in &mut spec.tensors {
+        if tensor.entry.tie.as_ref().is_some_and(|group| apart.contains(group)) {
+            tensor.entry.tie = None;
+        }
+    }
 }
 
 fn sources(chosen: &Chosen, registry: &Registry, maps: &[RegionMap], request: &Request) -> Result<Vec<SourceRef>> {
@@ -236,7 +355,7 @@ fn targets(registry: &Registry, layout: &Layout, request: &Request) -> Result<Ve
 }
 
 fn regions(entry: &Entry, at: usize, layout: &Layout, request: &Request) -> Result<Vec<(Region, u32)>> {
-    if request.whole {
+    if request.is_whole() {
         return Ok(vec![(whole(entry)?, 0)]);
     }
     let shards = layout.shards(at).map(|(shard, rank)| Ok((shard.region, rank_u32(rank)?)));
@@ -271,7 +390,7 @@ fn cost(catalog: &Catalog, request: &Request, chosen: &Chosen, named: &Named, la
 }
 
 fn objects(catalog: &Catalog, request: &Request, notes: &mut Vec<String>) -> Result<Vec<ObjectEntry>> {
-    if request.no_objects || request.select.part == Part::Model {
+    if request.select.part == Part::Model {
         if !catalog.objects.is_empty() {
             notes.push(format!("{} non-tensor values left out", catalog.objects.len()));
         }
@@ -328,6 +447,7 @@ fn digest(plan: &Plan, request: &Request, registry: &Registry) -> Result<Sha256D
     let internal = |e: serde_json::Error| Error::internal(e.to_string());
     let plan = plan.digest_text().map_err(internal)?;
     let names = serde_json::to_string(registry).map_err(internal)?;
-    let rest = format!("{:?} {:?} {:?} {}", request.cast, request.step, request.drop_per_rank, request.target);
+    let Request { cast, step, drop_per_rank, format, target, .. } = request;
+    let rest = format!("{cast:?} {step:?} {drop_per_rank} {} {target}", format.name());
     Ok(Sha256Digest::of(format!("{plan}\n{names}\n{rest}").as_bytes()))
 }

@@ -1,0 +1,444 @@
+//! The command line: verbs, their options, and the options that every verb takes. One definition; help, completions
+//! and errors come from it.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+
+use crate::{output, progress, target::Target};
+
+const DEFAULT_MEMORY: &str = "512MiB";
+
+/// See inside, prove, reshard and convert checkpoints.
+#[derive(Debug, Parser)]
+#[command(
+    name = "ckpt",
+    version,
+    disable_help_subcommand = true,
+    arg_required_else_help = true,
+    max_term_width = 100
+)]
+#[command(after_help = "Formats are detected from content. `ckpt help exit-codes` lists the exit codes, \
+    `ckpt help targets` how checkpoints are named, `ckpt help meshes` how meshes are written.")]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+/// Options that every verb takes.
+#[derive(Debug, Args)]
+pub(crate) struct Global {
+    /// How results are printed.
+    #[arg(long, global = true, value_enum, default_value = "auto", value_name = "MODE", env = "CKPT_FORMAT")]
+    #[arg(help_heading = "Output")]
+    format: output::Mode,
+    /// Print one JSON object; the same as --format json.
+    #[arg(long, global = true, help_heading = "Output")]
+    json: bool,
+    /// Print names or paths only.
+    #[arg(short, long, global = true, help_heading = "Output")]
+    pub(crate) quiet: bool,
+    /// Never shorten a name to fit the terminal.
+    #[arg(long, global = true, help_heading = "Output")]
+    no_truncate: bool,
+    /// When to colour.
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value = "auto",
+        value_name = "WHEN",
+        help_heading = "Output"
+    )]
+    color: When,
+    /// How progress is shown, on stderr.
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value = "auto",
+        value_name = "MODE",
+        env = "CKPT_PROGRESS"
+    )]
+    #[arg(help_heading = "Output")]
+    pub(crate) progress: progress::Mode,
+    /// Memory that moving data may take.
+    #[arg(long, global = true, value_parser = output::units::parse_bytes, default_value = DEFAULT_MEMORY)]
+    #[arg(value_name = "SIZE", env = "CKPT_MAX_MEMORY", help_heading = "Performance")]
+    pub(crate) max_memory: u64,
+    /// Threads; all cores when not given.
+    #[arg(short, long, global = true, value_name = "N", env = "CKPT_JOBS", help_heading = "Performance")]
+    pub(crate) jobs: Option<std::num::NonZeroUsize>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum When {
+    Auto,
+    Always,
+    Never,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Show what is inside: step, mesh, tensors, placement, files. Reads metadata only.
+    Inspect(Inspect),
+    /// Check that a checkpoint is whole: every checksum, box cover, sizes, orphans. Reads everything.
+    Verify(Verify),
+    /// Give a foreign checkpoint hashes, fingerprints and a commit, without rewriting a byte of it.
+    Seal(Seal),
+    /// Write a checkpoint in another format, layout or naming.
+    Convert(Convert),
+    /// Write a checkpoint for another mesh.
+    Reshard(Reshard),
+    /// Write the model in a form that other software loads: safetensors, a Hugging Face folder, .pt, torch DCP.
+    Export(Export),
+    /// Compare two checkpoints, tensor by tensor, worst first.
+    Diff(Diff),
+    /// Names: write a baseline, or check a checkpoint against one.
+    #[command(subcommand)]
+    Fqn(FqnVerb),
+    /// Explain a topic or a verb: exit-codes, targets, meshes, formats, placement.
+    Help(Help),
+    /// Print shell completions.
+    Completions(Completions),
+}
+
+/// Show what is inside.
+#[derive(Debug, Args)]
+pub(crate) struct Inspect {
+    /// Checkpoint: PATH[@REVISION][#FQN-GLOB].
+    pub(crate) target: Target,
+    /// One line per tensor; repeated layers are not folded.
+    #[arg(long)]
+    pub(crate) tensors: bool,
+    /// Every chunk: its box, file and offset.
+    #[arg(long)]
+    pub(crate) shards: bool,
+    /// Files, with sizes and checksums.
+    #[arg(long)]
+    pub(crate) files: bool,
+    /// Non-tensor state, with its values.
+    #[arg(long)]
+    pub(crate) objects: bool,
+    /// Only tensors whose FQN matches this glob; the same as #GLOB.
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) filter: Option<String>,
+    /// Order of tensors.
+    #[arg(long, value_enum, default_value = "stored", value_name = "ORDER")]
+    pub(crate) sort: Sort,
+    /// Print values: FQN or FQN[0:10, 5]; reads just these bytes.
+    #[arg(long, value_name = "FQN[SLICE]")]
+    pub(crate) value: Option<String>,
+}
+
+/// Order of tensors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Sort {
+    /// As stored.
+    Stored,
+    /// By name.
+    Name,
+    /// Largest first.
+    Size,
+}
+
+/// Check that a checkpoint is whole.
+#[derive(Debug, Args)]
+pub(crate) struct Verify {
+    /// Checkpoint: PATH[@REVISION].
+    pub(crate) target: Target,
+    /// Check metadata and sizes only; read no tensor data.
+    #[arg(long)]
+    pub(crate) structure_only: bool,
+}
+
+/// Seal a foreign checkpoint.
+#[derive(Debug, Args)]
+pub(crate) struct Seal {
+    /// The foreign checkpoint; it stays untouched.
+    pub(crate) target: Target,
+    /// Root that the manifest is committed to; PATH.sealed beside the checkpoint when not given.
+    #[arg(long, value_name = "ROOT")]
+    pub(crate) into: Option<String>,
+    #[command(flatten)]
+    pub(crate) naming: Naming,
+    /// Training step to record, where the checkpoint does not say.
+    #[arg(long, value_name = "N")]
+    pub(crate) step: Option<u64>,
+}
+
+/// How names get placement rules.
+#[derive(Debug, Args, Default)]
+pub(crate) struct Naming {
+    /// Placement preset; detected from the names when not given.
+    #[arg(long, value_name = "NAME", help_heading = "Placement")]
+    pub(crate) preset: Option<String>,
+    /// TOML file of placement and rename rules.
+    #[arg(long, value_name = "FILE", help_heading = "Placement")]
+    pub(crate) rules: Option<PathBuf>,
+    /// One placement rule: layers.*.wq.weight=tp:0,dp:0. Repeatable; later ones win.
+    #[arg(long, value_name = "GLOB=RULE", help_heading = "Placement")]
+    pub(crate) place: Vec<String>,
+    /// Attention heads, where shapes do not tell.
+    #[arg(long, value_name = "N", help_heading = "Model facts")]
+    pub(crate) heads: Option<u64>,
+    /// Key/value heads, where shapes do not tell.
+    #[arg(long, value_name = "N", help_heading = "Model facts")]
+    pub(crate) kv_heads: Option<u64>,
+    /// Folder of a config.json (and tokenizer files) that states the model's facts; passed through to Hugging Face exports.
+    #[arg(long, value_name = "DIR", help_heading = "Model facts")]
+    pub(crate) config: Option<PathBuf>,
+}
+
+/// What to write and how.
+#[derive(Debug, Args)]
+pub(crate) struct Writing {
+    /// Only this part of the state.
+    #[arg(long, value_enum, default_value = "all", help_heading = "Selection")]
+    pub(crate) only: Part,
+    /// Cast floating-point model tensors.
+    #[arg(long, value_name = "DTYPE", help_heading = "Selection")]
+    pub(crate) dtype: Option<String>,
+    /// Write names of this dialect: hf, torchtitan.
+    #[arg(long, value_name = "DIALECT", help_heading = "Selection")]
+    pub(crate) names: Option<String>,
+    /// Leave out per-rank state that has no meaning on another mesh.
+    #[arg(long, help_heading = "Dangerous")]
+    pub(crate) drop_per_rank: bool,
+    /// Show the plan and write nothing.
+    #[arg(long, help_heading = "Plan")]
+    pub(crate) dry_run: bool,
+    /// Write the plan as JSON to this file, and nothing else.
+    #[arg(long, value_name = "FILE", help_heading = "Plan")]
+    pub(crate) plan: Option<PathBuf>,
+    /// Run only if the plan equals the one in this file.
+    #[arg(long, value_name = "FILE", conflicts_with = "plan", help_heading = "Plan")]
+    pub(crate) apply: Option<PathBuf>,
+    /// Read everything back and compare after writing.
+    #[arg(long, help_heading = "Performance")]
+    pub(crate) verify: bool,
+}
+
+/// Which part of the state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Part {
+    /// Everything.
+    All,
+    /// Parameters and buffers.
+    Model,
+    /// Optimizer state.
+    Optimizer,
+}
+
+/// Write in another format, layout or naming.
+#[derive(Debug, Args)]
+pub(crate) struct Convert {
+    /// Source checkpoint: PATH[@REVISION][#FQN-GLOB].
+    pub(crate) source: Target,
+    /// Target; must not exist, except a native root, which gains a commit.
+    pub(crate) target: String,
+    /// Target format.
+    #[arg(long = "as", value_enum, default_value = "native", value_name = "FORMAT")]
+    pub(crate) format: TargetFormat,
+    /// Mesh the source was written on, where it does not say; checked where it does.
+    #[arg(long, value_name = "MESH")]
+    pub(crate) from: Option<String>,
+    /// Mesh to lay the target out for: 4x2x8, or dp=4,pp=2,tp=8.
+    #[arg(long, value_name = "MESH")]
+    pub(crate) to: Option<String>,
+    /// How layers are split over pp: auto, weights, or a list like 8,8,8,8.
+    #[arg(long, default_value = "auto", value_name = "SPLIT")]
+    pub(crate) stage_split: String,
+    /// Largest file of a Hugging Face target.
+    #[arg(long, value_parser = output::units::parse_bytes, default_value = "5GB", value_name = "SIZE")]
+    pub(crate) max_shard_size: u64,
+    /// Training step to record, where the source does not say.
+    #[arg(long, value_name = "N")]
+    pub(crate) step: Option<u64>,
+    #[command(flatten)]
+    pub(crate) naming: Naming,
+    #[command(flatten)]
+    pub(crate) writing: Writing,
+}
+
+/// Formats that can be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TargetFormat {
+    /// Our own store.
+    Native,
+    /// torch.distributed.checkpoint.
+    TorchDcp,
+    /// A Hugging Face folder.
+    Hf,
+    /// One safetensors file.
+    Safetensors,
+    /// A torch.save archive.
+    Pt,
+}
+
+/// Write for another mesh.
+#[derive(Debug, Args)]
+pub(crate) struct Reshard {
+    /// Source checkpoint: PATH[@REVISION][#FQN-GLOB].
+    pub(crate) source: Target,
+    /// Target root; the source's own root gains a commit when not given.
+    pub(crate) target: Option<String>,
+    /// Mesh the checkpoint is laid out for; refused when it says otherwise.
+    #[arg(long, value_name = "MESH")]
+    pub(crate) from: Option<String>,
+    /// Mesh to lay it out for: 8x1x8, or dp=8,pp=1,tp=8.
+    #[arg(long, value_name = "MESH")]
+    pub(crate) to: String,
+    /// How layers are split over pp: auto, weights, or a list like 8,8,8,8.
+    #[arg(long, default_value = "auto", value_name = "SPLIT")]
+    pub(crate) stage_split: String,
+    #[command(flatten)]
+    pub(crate) naming: Naming,
+    #[command(flatten)]
+    pub(crate) writing: Writing,
+}
+
+/// Write the model for other software.
+#[derive(Debug, Args)]
+pub(crate) struct Export {
+    /// Source checkpoint: PATH[@REVISION][#FQN-GLOB].
+    pub(crate) source: Target,
+    /// Target; must not exist.
+    pub(crate) target: String,
+    /// Target format.
+    #[arg(long = "as", value_enum, default_value = "hf", value_name = "FORMAT")]
+    pub(crate) format: TargetFormat,
+    /// Largest file of a Hugging Face target.
+    #[arg(long, value_parser = output::units::parse_bytes, default_value = "5GB", value_name = "SIZE")]
+    pub(crate) max_shard_size: u64,
+    #[command(flatten)]
+    pub(crate) naming: Naming,
+    #[command(flatten)]
+    pub(crate) writing: Writing,
+}
+
+/// Compare two checkpoints.
+#[derive(Debug, Args)]
+pub(crate) struct Diff {
+    /// First checkpoint.
+    pub(crate) a: Target,
+    /// Second checkpoint.
+    pub(crate) b: Target,
+    /// How closely to look.
+    #[arg(long, value_enum, default_value = "values", value_name = "LEVEL")]
+    pub(crate) level: Level,
+    /// Show so many tensors; 0 for all.
+    #[arg(long, default_value_t = 10, value_name = "N")]
+    pub(crate) top: usize,
+    /// Only this part of the state.
+    #[arg(long, value_enum, default_value = "all")]
+    pub(crate) only: Part,
+}
+
+/// How closely `diff` looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Level {
+    /// Names, shapes and dtypes.
+    Layout,
+    /// Fingerprints where both sides have them; no data is read then.
+    Hash,
+    /// Values: how far apart, and where.
+    Values,
+}
+
+/// Names.
+#[derive(Debug, Subcommand)]
+pub(crate) enum FqnVerb {
+    /// Write the table of names, shapes, dtypes and roles as JSON.
+    Baseline(Baseline),
+    /// Check a checkpoint against a baseline.
+    Check(Check),
+}
+
+/// Write a baseline.
+#[derive(Debug, Args)]
+pub(crate) struct Baseline {
+    /// Checkpoint: PATH[@REVISION].
+    pub(crate) target: Target,
+    /// File to write; stdout when not given.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) naming: Naming,
+}
+
+/// Check against a baseline.
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    /// Checkpoint: PATH[@REVISION].
+    pub(crate) target: Target,
+    /// Baseline file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) baseline: PathBuf,
+    /// Check the model's tensors only.
+    #[arg(long)]
+    pub(crate) model_only: bool,
+}
+
+/// Explain a topic.
+#[derive(Debug, Args)]
+pub(crate) struct Help {
+    /// Topic or verb.
+    pub(crate) topic: Option<String>,
+}
+
+/// Print shell completions.
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    /// Shell.
+    pub(crate) shell: clap_complete::Shell,
+}
+
+impl Global {
+    /// The output mode, `auto` resolved.
+    pub(crate) fn mode(&self) -> output::Mode {
+        match self.format {
+            _ if self.json => output::Mode::Json,
+            output::Mode::Auto if output::terminal_width().is_some() => output::Mode::Human,
+            output::Mode::Auto => output::Mode::Plain,
+            mode => mode,
+        }
+    }
+
+    /// Width to fit lines into.
+    pub(crate) fn width(&self) -> Option<usize> {
+        if self.no_truncate { None } else { output::terminal_width() }
+    }
+
+    fn apply_color(&self) {
+        match self.color {
+            When::Always => anstream::ColorChoice::Always.write_global(),
+            When::Never => anstream::ColorChoice::Never.write_global(),
+            When::Auto => {}
+        }
+    }
+}
+
+/// Reads the command line; `Err` is the exit code of a run that ends here (help, version, wrong usage).
+pub(crate) fn parse() -> Result<Cli, ExitCode> {
+    match Cli::try_parse() {
+        Ok(cli) => {
+            cli.global.apply_color();
+            Ok(cli)
+        }
+        Err(error) => {
+            // Nothing can be done when the terminal is gone.
+            let _ = error.print();
+            Err(ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(crate::exit::USAGE.number)))
+        }
+    }
+}
+
+/// The definition, for completions and help.
+pub(crate) fn command() -> clap::Command {
+    Cli::command()
+}

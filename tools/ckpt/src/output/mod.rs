@@ -1,0 +1,115 @@
+//! What a verb prints: for people on a terminal, tab-separated in a pipe, one JSON object on request. Data goes to
+//! stdout; progress, warnings and errors go to stderr.
+//!
+//! The JSON envelope is `{schema, tool, target, result, warnings, elapsed_ms}`; `schema` is `ckpt.<verb>/<major>` and
+//! grows only by additions within a major.
+
+pub(crate) mod style;
+pub(crate) mod table;
+pub(crate) mod units;
+
+use std::io::{IsTerminal, Write};
+use std::time::Instant;
+
+use dcp::{Error, Place, Result};
+use serde::Serialize;
+
+use crate::{cli::Global, exit::Code};
+
+/// The output mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Mode {
+    /// `human` on a terminal, `plain` elsewhere.
+    Auto,
+    /// Aligned, folded, coloured.
+    Human,
+    /// Tab-separated, untruncated.
+    Plain,
+    /// One JSON object.
+    Json,
+}
+
+/// A result that can be shown.
+pub(crate) trait Render: Serialize {
+    /// Schema name and major: `ckpt.inspect/1`.
+    const SCHEMA: &'static str;
+    /// For people; `width` is the terminal's, `None` when lines may be as long as they like.
+    fn human(&self, width: Option<usize>) -> String;
+    /// For pipes.
+    fn plain(&self) -> String;
+    /// For `--quiet`: names or paths only.
+    fn quiet(&self) -> String {
+        String::new()
+    }
+}
+
+#[derive(Serialize)]
+struct Envelope<'a, T> {
+    schema: &'static str,
+    tool: Tool,
+    target: &'a str,
+    result: &'a T,
+    warnings: &'a [String],
+    elapsed_ms: u64,
+}
+
+#[derive(Serialize)]
+struct Tool {
+    name: &'static str,
+    version: &'static str,
+}
+
+/// Prints `result` in the mode that was asked for, and warnings.
+pub(crate) fn show<T: Render>(
+    global: &Global,
+    target: &str,
+    since: Instant,
+    warnings: &[String],
+    result: &T,
+) -> Result<()> {
+    let text = match global.mode() {
+        Mode::Json => {
+            let tool = Tool { name: "ckpt", version: env!("CARGO_PKG_VERSION") };
+            let elapsed_ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
+            let envelope = Envelope { schema: T::SCHEMA, tool, target, result, warnings, elapsed_ms };
+            serde_json::to_string_pretty(&envelope).map_err(|e| Error::internal(e.to_string()))? + "\n"
+        }
+        _ if global.quiet => result.quiet(),
+        Mode::Plain => result.plain(),
+        Mode::Auto | Mode::Human => result.human(global.width()),
+    };
+    anstream::stdout().write_all(text.as_bytes()).place("stdout")?;
+    if global.mode() != Mode::Json {
+        warnings
+            .iter()
+            .for_each(|warning| anstream::eprintln!("{}  {}", style::word("warn"), style::harmless(warning)));
+    }
+    Ok(())
+}
+
+/// Says what went wrong and what to do, on stderr.
+pub(crate) fn failure(global: &Global, error: &Error, code: Code) {
+    if global.mode() == Mode::Json {
+        let record = serde_json::json!({
+            "message_type": "exit_error", "code": code.number, "meaning": code.meaning,
+            "message": error.to_string(), "hint": error.hint_text(),
+        });
+        anstream::eprintln!("{record}");
+        return;
+    }
+    anstream::eprintln!("{}  {}", style::word("error"), style::harmless(&error.to_string()));
+    if let Some(hint) = error.hint_text() {
+        anstream::eprintln!("{}   {}", style::word("hint"), style::harmless(hint));
+    }
+}
+
+/// Width of the terminal that stdout is, if it is one.
+pub(crate) fn terminal_width() -> Option<usize> {
+    if !std::io::stdout().is_terminal() {
+        return None;
+    }
+    std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok()).or_else(|| {
+        let (_, columns) = console::Term::stdout().size_checked()?;
+        Some(usize::from(columns))
+    })
+}

@@ -1,0 +1,89 @@
+//! `ckpt help [TOPIC]`: topics that are not verbs, and the verbs' own help.
+
+use std::fmt::Write;
+
+use dcp::{Error, ErrorKind, Result};
+
+use crate::{cli, exit};
+
+const TOPICS: &[(&str, &str)] =
+    &[("targets", TARGETS), ("meshes", MESHES), ("formats", FORMATS), ("placement", PLACEMENT)];
+
+const TARGETS: &str = "\
+A checkpoint is named as PATH[@REVISION][#FQN-GLOB].
+
+  run/ckpt                  a root of the native store: its newest commit
+  run/ckpt@latest~2         the commit before the one before it
+  run/ckpt@step:1000        the newest commit of step 1000
+  run/ckpt@seq:42           the commit of sequence number 42
+  run/ckpt@tag:best         the commit that a tag names
+  run/ckpt@9f3a             the commit whose manifest's digest begins so
+  run/ckpt#layers.3.**      only tensors whose FQN matches; * stays within a segment, ** does not
+  model.safetensors, a Hugging Face folder, a torch DCP folder, a .pt: found by content
+";
+
+const MESHES: &str = "\
+A mesh has named, ordered axes; the last one varies fastest from rank to rank.
+
+  4x2x8                     dp=4 pp=2 tp=8
+  2x2                       dp=2 tp=2
+  8                         dp=8
+  dp=4,pp=2,tp=8            by name; also ep, cp, dp_shard, dp_replicate
+  dp2,tp2                   the same, shorter
+";
+
+const FORMATS: &str = "\
+Read and written, found by content; --as takes the name.
+
+  native        our own store: committed, hashed, fingerprinted
+  torch-dcp     torch.distributed.checkpoint folders, torch 2.1 to 2.13 (written: for 2.4 and later)
+  pt            torch.save archives: .pt, .pth, .bin
+  safetensors   one file
+  hf            a Hugging Face folder: config.json, safetensors and their index
+";
+
+const PLACEMENT: &str = "\
+A placement rule says how a tensor lies on any mesh: AXIS:DIMENSION cuts in cutting order, and the pipeline stage.
+
+  tp:0,dp:0,pp:layer        rows cut over tp, each part over dp; on the stage of its layer
+  dp:0,pp:first             rows cut over dp, on the first stage; an axis that is not named replicates
+  replicate                 whole, everywhere
+
+Rules come from, later ones winning: the checkpoint itself, --preset, --rules FILE, --place GLOB=RULE.
+";
+
+/// Prints the topic's text to stdout.
+pub(crate) fn run(topic: Option<&str>) -> Result<exit::Code> {
+    let text = match topic {
+        None => cli::command().render_long_help().ansi().to_string(),
+        Some("exit-codes") => exit_codes(),
+        Some(topic) => match TOPICS.iter().find(|(name, _)| *name == topic) {
+            Some((_, text)) => (*text).to_owned(),
+            None => verb_help(topic)?,
+        },
+    };
+    anstream::print!("{text}");
+    Ok(exit::DONE)
+}
+
+fn exit_codes() -> String {
+    let mut text = String::from("Exit codes are stable; any other number means failure.\n\n");
+    for code in exit::ALL {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "  {:>3}  {}", code.number, code.meaning);
+    }
+    text
+}
+
+fn verb_help(verb: &str) -> Result<String> {
+    let mut command = cli::command();
+    command.build();
+    let known: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
+    let found = command.find_subcommand_mut(verb).map(|sub| sub.render_long_help().ansi().to_string());
+    found.ok_or_else(|| {
+        let topics =
+            TOPICS.iter().map(|(name, _)| *name).chain(["exit-codes"]).collect::<Vec<_>>().join(", ");
+        Error::new(ErrorKind::NotFound, format!("no help on {verb:?}"))
+            .hint(format!("topics: {topics}; verbs: {}", known.join(", ")))
+    })
+}

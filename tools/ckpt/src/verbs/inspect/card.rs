@@ -1,0 +1,217 @@
+//! The card: a checkpoint on one screen.
+
+use std::collections::BTreeMap;
+
+use dcp::formats::native::CommitFacts;
+use dcp::{Catalog, Error, Result};
+use fqn::{Entry, pattern::Pattern};
+use serde::Serialize;
+
+use super::listing::{self, FileLine, ObjectLine, ShardLine, TensorLine};
+use crate::cli::Sort;
+use crate::output::{Render, style, table::Table, units};
+use crate::verbs::open::Opened;
+
+/// Which parts to list.
+pub(super) struct Request<'a> {
+    pub(super) glob: Option<&'a str>,
+    pub(super) sort: Sort,
+    pub(super) tensors: bool,
+    pub(super) shards: bool,
+    pub(super) files: bool,
+    pub(super) objects: bool,
+}
+
+/// Everything that is shown.
+#[derive(Debug, Serialize)]
+pub(super) struct Card {
+    location: String,
+    format: &'static str,
+    variant: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    step: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    commit: Option<CommitFacts>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mesh: Option<String>,
+    integrity: String,
+    model: Totals,
+    optimizer: Totals,
+    other: Totals,
+    objects_count: usize,
+    objects_bytes: usize,
+    files_count: usize,
+    files_bytes: u64,
+    chunks_count: usize,
+    /// Folded unless single tensors were asked for.
+    tensors: Vec<TensorLine>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    shards: Vec<ShardLine>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    files: Vec<FileLine>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    objects: Vec<ObjectLine>,
+}
+
+/// Sums over a part of the state.
+#[derive(Debug, Default, Serialize)]
+struct Totals {
+    tensors: usize,
+    elements: u64,
+    bytes: u64,
+    dtypes: BTreeMap<&'static str, usize>,
+}
+
+impl Totals {
+    fn add(&mut self, entry: &Entry) {
+        self.tensors += 1;
+        self.elements = self.elements.saturating_add(entry.shape.elements().unwrap_or(u64::MAX));
+        self.bytes = self.bytes.saturating_add(entry.bytes().unwrap_or(0));
+        *self.dtypes.entry(entry.dtype.name()).or_default() += 1;
+    }
+
+    fn line(&self, unit: &str) -> String {
+        let dtypes = self.dtypes.keys().copied().collect::<Vec<_>>().join(" ");
+        let (count, bytes) = (units::count(self.elements), units::bytes(self.bytes));
+        format!("{:>5} tensors  {count:>9} {unit:<7} {dtypes:<9} {bytes:>11}", self.tensors)
+    }
+}
+
+impl Card {
+    pub(super) fn new(opened: &Opened, request: &Request<'_>) -> Result<Self> {
+        let catalog = opened.source.catalog();
+        let chosen = choose(catalog, request)?;
+        let mut totals = [Totals::default(), Totals::default(), Totals::default()];
+        for &at in &chosen {
+            let Some(entry) = catalog.registry.entries().get(at) else { continue };
+            let [model, optimizer, other] = &mut totals;
+            match &entry.role {
+                role if role.is_model() => model.add(entry),
+                role if role.is_optimizer() => optimizer.add(entry),
+                _ => other.add(entry),
+            }
+        }
+        let [model, optimizer, other] = totals;
+        let shards = if request.shards { listing::shards(catalog, &chosen) } else { Vec::new() };
+        Ok(Self {
+            location: opened.location.clone(),
+            format: catalog.format.name(),
+            variant: catalog.variant.clone(),
+            step: catalog.step,
+            commit: opened.commit.clone(),
+            mesh: catalog.mesh.as_ref().map(ToString::to_string),
+            integrity: opened.integrity.clone(),
+            model,
+            optimizer,
+            other,
+            objects_count: catalog.objects.len(),
+            objects_bytes: catalog.objects.iter().map(|object| object.bytes.len()).sum(),
+            files_count: catalog.files.len(),
+            files_bytes: catalog.files.iter().map(|file| file.size).fold(0, u64::saturating_add),
+            chunks_count: catalog.tensors.iter().map(|tensor| tensor.chunks.len()).sum(),
+            tensors: if request.tensors {
+                listing::single(catalog, &chosen)
+            } else {
+                listing::folded(catalog, &chosen)
+            },
+            shards,
+            files: if request.files { listing::files(catalog) } else { Vec::new() },
+            objects: if request.objects { listing::objects(catalog) } else { Vec::new() },
+        })
+    }
+
+    fn head(&self) -> String {
+        let mut text = self.location.clone();
+        self.step.iter().for_each(|step| text += &format!("  step {step}"));
+        match &self.commit {
+            Some(commit) => text += &format!("  {} {commit}", style::word("committed")),
+            None if self.format == dcp::Format::Native.name() => text += &style::faint("  not committed"),
+            None => {}
+        }
+        text
+    }
+
+    fn tables(&self) -> Vec<Table> {
+        let all = [
+            listing::tensor_table(&self.tensors),
+            listing::shard_table(&self.shards),
+            listing::file_table(&self.files),
+            listing::object_table(&self.objects),
+        ];
+        all.into_iter().filter(|table| !table.is_empty()).collect()
+    }
+}
+
+/// Positions of the tensors to show, in the order asked for.
+fn choose(catalog: &Catalog, request: &Request<'_>) -> Result<Vec<usize>> {
+    let pattern = request.glob.map(Pattern::new).transpose();
+    let pattern = pattern.map_err(|e| Error::incompatible(format!("{e}")))?;
+    let entries = catalog.registry.entries();
+    let wanted = |at: &usize| {
+        let name = entries.get(*at).map_or("", |entry| entry.fqn.as_str());
+        pattern.as_ref().is_none_or(|pattern| pattern.matches(name))
+    };
+    let mut chosen: Vec<usize> = (0..entries.len()).filter(wanted).collect();
+    if chosen.is_empty() && request.glob.is_some() {
+        return Err(Error::new(
+            dcp::ErrorKind::NotFound,
+            format!("no tensor matches {:?}", request.glob.unwrap_or_default()),
+        )
+        .hint(
+            "`*` stays within a segment, `**` crosses them; `ckpt inspect PATH --tensors` lists all names",
+        ));
+    }
+    match request.sort {
+        Sort::Stored => {}
+        Sort::Name => chosen.sort_by_key(|&at| entries.get(at).map(Entry::id)),
+        Sort::Size => chosen.sort_by_key(|&at| std::cmp::Reverse(entries.get(at).and_then(Entry::bytes))),
+    }
+    Ok(chosen)
+}
+
+impl Render for Card {
+    const SCHEMA: &'static str = "ckpt.inspect/1";
+
+    fn human(&self, width: Option<usize>) -> String {
+        let mut lines = vec![self.head(), format!("format     {}: {}", self.format, self.variant)];
+        lines.extend(self.mesh.as_ref().map(|mesh| format!("mesh       {mesh}")));
+        lines.push(format!("model      {}", self.model.line("params")));
+        if self.optimizer.tensors > 0 {
+            lines.push(format!("optimizer  {}", self.optimizer.line("elems")));
+        }
+        if self.other.tensors > 0 {
+            lines.push(format!("other      {}", self.other.line("elems")));
+        }
+        if self.objects_count > 0 {
+            let bytes = units::bytes(self.objects_bytes as u64);
+            lines.push(format!(
+                "objects    {:>5} values   {bytes} (--objects lists them)",
+                self.objects_count
+            ));
+        }
+        let bytes = units::bytes(self.files_bytes);
+        lines.push(format!(
+            "files      {:>5} files    {bytes} in {} chunks",
+            self.files_count, self.chunks_count
+        ));
+        lines.push(format!("integrity  {}", self.integrity));
+        let tables: String = self.tables().iter().map(|table| format!("\n{}", table.human(width))).collect();
+        lines.join("\n") + "\n" + &tables
+    }
+
+    fn plain(&self) -> String {
+        let mut text = format!("location\t{}\nformat\t{}\n", self.location, self.format);
+        self.step.iter().for_each(|step| text += &format!("step\t{step}\n"));
+        self.mesh.iter().for_each(|mesh| text += &format!("mesh\t{mesh}\n"));
+        for (name, totals) in [("model", &self.model), ("optimizer", &self.optimizer), ("other", &self.other)]
+        {
+            text += &format!("{name}\t{}\t{}\t{}\n", totals.tensors, totals.elements, totals.bytes);
+        }
+        text += &format!("integrity\t{}\n", self.integrity);
+        text + &self.tables().iter().map(|table| format!("\n{}", table.plain())).collect::<String>()
+    }
+
+    fn quiet(&self) -> String {
+        self.tensors.iter().map(|line| line.fqn.clone() + "\n").collect()
+    }
+}

@@ -1,0 +1,36 @@
+//! `ckpt inspect`: what is inside, from metadata alone.
+
+mod card;
+mod listing;
+mod values;
+
+use dcp::Result;
+use dcp::formats::{Depth, OpenOptions};
+
+use self::card::{Card, Request};
+use super::{Context, open};
+use crate::{cli, exit, output};
+
+/// Opens the target and shows its card.
+pub(crate) fn run(context: &Context<'_>, args: &cli::Inspect) -> Result<exit::Code> {
+    // Data is only near where a catalog of this depth says: what reads or lists places asks for all.
+    let depth = if args.value.is_some() || args.shards { Depth::Data } else { Depth::Catalog };
+    let opened = open::open(&args.target, OpenOptions::new().depth(depth))?;
+    if let Some(text) = &args.value {
+        let value = values::read(&*opened.source, text)?;
+        output::show(context.global, &args.target.to_string(), context.since, &opened.warnings, &value)?;
+        return Ok(exit::DONE);
+    }
+    let glob = args.filter.as_deref().or(args.target.glob.as_deref());
+    let request = Request {
+        glob,
+        sort: args.sort,
+        tensors: args.tensors,
+        shards: args.shards,
+        files: args.files,
+        objects: args.objects,
+    };
+    let card = Card::new(&opened, &request)?;
+    output::show(context.global, &args.target.to_string(), context.since, &opened.warnings, &card)?;
+    Ok(exit::DONE)
+}
