@@ -2,6 +2,7 @@
 
 mod help;
 mod inspect;
+mod names;
 mod open;
 
 use std::time::Instant;
@@ -34,6 +35,7 @@ pub(crate) fn run(cli: &Cli) -> Result<Code> {
     };
     match &cli.verb {
         Verb::Inspect(args) => inspect::run(&context, args),
+        Verb::Fqn(verb) => names::run(&context, verb),
         Verb::Help(args) => help::run(args.topic.as_deref()),
         Verb::Completions(args) => {
             clap_complete::generate(args.shell, &mut crate::cli::command(), "ckpt", &mut anstream::stdout());

@@ -40,7 +40,10 @@ pub(crate) fn open(target: &Target, options: OpenOptions) -> Result<Opened> {
     if let Some(revision) = &target.revision {
         return Err(Error::new(
             ErrorKind::NotFound,
-            format!("{}: there is no revision {revision}: only a native root has revisions", found.path.display()),
+            format!(
+                "{}: there is no revision {revision}: only a native root has revisions",
+                found.path.display()
+            ),
         )
         .hint(format!("this is {}; leave @{revision} out", format.name())));
     }
