@@ -1,6 +1,6 @@
 //! The card: a checkpoint on one screen.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dcp::formats::native::CommitFacts;
 use dcp::{Catalog, Error, Result};
@@ -43,6 +43,8 @@ pub(super) struct Card {
     files_count: usize,
     files_bytes: u64,
     chunks_count: usize,
+    #[serde(skip)]
+    listed: bool,
     /// Folded unless single tensors were asked for.
     tensors: Vec<TensorLine>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -109,6 +111,7 @@ impl Card {
             files_count: catalog.files.len(),
             files_bytes: catalog.files.iter().map(|file| file.size).fold(0, u64::saturating_add),
             chunks_count: catalog.tensors.iter().map(|tensor| tensor.chunks.len()).sum(),
+            listed: request.tensors,
             tensors: if request.tensors {
                 listing::single(catalog, &chosen)
             } else {
@@ -131,14 +134,28 @@ impl Card {
         text
     }
 
-    fn tables(&self) -> Vec<Table> {
+    fn tables(&self, lines: &[&TensorLine]) -> Vec<Table> {
         let all = [
-            listing::tensor_table(&self.tensors),
+            listing::tensor_table(lines),
             listing::shard_table(&self.shards),
             listing::file_table(&self.files),
             listing::object_table(&self.objects),
         ];
         all.into_iter().filter(|table| !table.is_empty()).collect()
+    }
+
+    /// What fits a screen: optimizer state mirrors the model's tensors, so it is told in one line unless single tensors
+    /// were asked for.
+    fn screen(&self) -> (Vec<&TensorLine>, String) {
+        let (mirrored, shown): (Vec<_>, Vec<_>) = self
+            .tensors
+            .iter()
+            .partition(|line| !self.listed && self.model.tensors > 0 && line.is_optimizer());
+        let slots: BTreeSet<&str> = mirrored.iter().map(|line| line.slot()).collect();
+        let count: usize = mirrored.iter().map(|line| line.count).sum();
+        let slots = slots.into_iter().collect::<Vec<_>>().join(", ");
+        let rest = format!("  and {count} tensors of the optimizer ({slots}); --tensors lists all\n");
+        (shown, if count == 0 { String::new() } else { style::faint(&rest) })
     }
 }
 
@@ -195,8 +212,10 @@ impl Render for Card {
             self.files_count, self.chunks_count
         ));
         lines.push(format!("integrity  {}", self.integrity));
-        let tables: String = self.tables().iter().map(|table| format!("\n{}", table.human(width))).collect();
-        lines.join("\n") + "\n" + &tables
+        let (shown, rest) = self.screen();
+        let tables: Vec<String> = self.tables(&shown).iter().map(|table| table.human(width)).collect();
+        let tables = if tables.is_empty() { String::new() } else { format!("\n{}", tables.join("\n")) };
+        lines.join("\n") + "\n" + &tables + &rest
     }
 
     fn plain(&self) -> String {
@@ -208,7 +227,11 @@ impl Render for Card {
             text += &format!("{name}\t{}\t{}\t{}\n", totals.tensors, totals.elements, totals.bytes);
         }
         text += &format!("integrity\t{}\n", self.integrity);
-        text + &self.tables().iter().map(|table| format!("\n{}", table.plain())).collect::<String>()
+        text + &self
+            .tables(&self.tensors.iter().collect::<Vec<_>>())
+            .iter()
+            .map(|table| format!("\n{}", table.plain()))
+            .collect::<String>()
     }
 
     fn quiet(&self) -> String {

@@ -1,7 +1,7 @@
 //! The lists under the card: tensors (folded or single), shards, files, objects.
 
 use dcp::{Catalog, Encoding};
-use fqn::{Entry, fold};
+use fqn::{Entry, Role, fold};
 use serde::Serialize;
 
 use crate::output::{
@@ -14,7 +14,7 @@ use crate::output::{
 #[derive(Debug, Serialize)]
 pub(super) struct TensorLine {
     pub(super) fqn: String,
-    count: usize,
+    pub(super) count: usize,
     role: String,
     dtype: &'static str,
     shape: Vec<u64>,
@@ -25,6 +25,18 @@ pub(super) struct TensorLine {
     /// Only for single tensors.
     #[serde(skip_serializing_if = "Option::is_none")]
     fingerprint: Option<String>,
+}
+
+impl TensorLine {
+    /// Whether the optimizer owns it.
+    pub(super) fn is_optimizer(&self) -> bool {
+        self.role.parse::<Role>().is_ok_and(|role| role.is_optimizer())
+    }
+
+    /// The optimizer's own name of the values.
+    pub(super) fn slot(&self) -> &str {
+        self.role.strip_prefix("slot:").unwrap_or(&self.role)
+    }
 }
 
 /// A chunk.
@@ -153,7 +165,7 @@ pub(super) fn objects(catalog: &Catalog) -> Vec<ObjectLine> {
     lines.collect()
 }
 
-pub(super) fn tensor_table(lines: &[TensorLine]) -> Table {
+pub(super) fn tensor_table(lines: &[&TensorLine]) -> Table {
     let mut table = Table::new(&[
         ("tensor", Align::Left),
         ("count", Align::Right),
