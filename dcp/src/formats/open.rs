@@ -3,9 +3,13 @@
 use std::path::Path;
 
 use super::{
-    Detected, OpenOptions, detect, hf::HfSource, safetensors::SafetensorsSource, torch_dcp::DcpSource,
+    Detected, OpenOptions, detect,
+    hf::HfSource,
+    native::{NativeSource, open_in},
+    safetensors::SafetensorsSource,
+    torch_dcp::DcpSource,
 };
-use crate::{Error, Format, Result, Source};
+use crate::{Error, Format, Result, Source, store::Stores};
 
 /// Detects what is at `path` and opens it.
 ///
@@ -25,10 +29,19 @@ pub fn open_detected(found: &Detected, options: OpenOptions) -> Result<Box<dyn S
         Format::TorchDcp => Box::new(DcpSource::open(path, options)?),
         Format::Hf => Box::new(HfSource::open(path, options)?),
         Format::Safetensors => Box::new(SafetensorsSource::open(path, options)?),
-        format @ (Format::Native | Format::Pt) => {
+        Format::Native => Box::new(native(path, options)?),
+        format @ Format::Pt => {
             let text =
                 format!("{}: {} ({}) is not read by this build", path.display(), format.name(), found.why);
             return Err(Error::unsupported(text));
         }
     })
+}
+
+/// The newest checkpoint of a root, or a step's folder.
+fn native(path: &Path, options: OpenOptions) -> Result<NativeSource> {
+    let location = path.to_str();
+    let location =
+        location.ok_or_else(|| Error::unsupported(format!("{}: the path is not UTF-8", path.display())))?;
+    open_in(&Stores::new(), location, None, options)
 }

@@ -4,4 +4,6 @@
 pub mod diff;
 pub mod naming;
 pub mod prepare;
+// pub mod prepare;
+pub mod seal;
 pub mod verify;

@@ -34,6 +34,7 @@ mod source;
 
 pub(crate) use attempt::attempt_of;
 pub use facts::CommitFacts;
+pub(crate) use files::nanoseconds;
 pub(crate) use objects::ObjectBlob;
 pub use open::{open, open_in, open_root};
 pub(crate) use publish::{Publication, publish};

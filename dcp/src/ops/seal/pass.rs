@@ -1,0 +1,266 @@
+//! The one read: every file in pieces of whole blocks, by any thread, digests and sums on the way.
+//!
+//! Memory: one piece of at most 4 MiB for each thread, and the digests.
+
+use std::{
+    collections::HashMap,
+    ops::Range,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use super::prints::{FilePrints, Part, combine};
+use crate::{
+    Cancel, Catalog, Error, FileId, Place, Progress, Result, Source,
+    digest::{BlockLayout, BlockTable, Sha256Digest},
+    engine::{RegionReader, RunOptions, Verify, grid::Grid},
+    fingerprint::{Fingerprint, FingerprintSum},
+};
+
+/// Most bytes that a thread reads at once: several blocks where they are small.
+const PIECE: u64 = 4 << 20;
+
+/// What there is to read.
+#[derive(Debug)]
+pub(super) struct Pass<'s> {
+    source: &'s dyn Source,
+    grids: Vec<Grid>,
+    files: Vec<File>,
+    pieces: Vec<Piece>,
+}
+
+#[derive(Debug)]
+struct File {
+    id: FileId,
+    layout: BlockLayout,
+    prints: FilePrints,
+}
+
+/// Whole blocks of a file.
+#[derive(Debug)]
+struct Piece {
+    file: usize,
+    blocks: Range<usize>,
+    bytes: Range<u64>,
+}
+
+/// What was found.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) tables: Vec<BlockTable>,
+    pub(super) fingerprints: Vec<Fingerprint>,
+    pub(super) hashed: u64,
+    pub(super) read: u64,
+    pub(super) records: usize,
+    pub(super) gathered: usize,
+}
+
+/// What one thread found.
+#[derive(Debug, Default)]
+struct Share {
+    digests: Vec<(usize, usize, Sha256Digest)>,
+    sums: HashMap<usize, FingerprintSum>,
+    parts: Vec<(usize, Part)>,
+}
+
+impl<'s> Pass<'s> {
+    pub(super) fn new(source: &'s dyn Source) -> Result<Self> {
+        let catalog = source.catalog();
+        let grids = catalog.registry.entries().iter().map(Grid::of).collect::<Result<Vec<_>>>()?;
+        let mut prints: Vec<FilePrints> = catalog.files.iter().map(|_| FilePrints::default()).collect();
+        for (tensor, (_, chunks)) in catalog.iter().enumerate() {
+            for chunk in &chunks.chunks {
+                let file = usize::try_from(chunk.file.0).ok().and_then(|at| prints.get_mut(at));
+                let file = file.ok_or_else(|| Error::internal("a chunk in no file"))?;
+                let grid = grids.get(tensor).ok_or_else(|| Error::internal("a tensor without a grid"))?;
+                file.add(tensor, grid, chunk)?;
+            }
+        }
+        let (mut files, mut pieces) = (Vec::new(), Vec::new());
+        for (at, (entry, mut prints)) in catalog.files.iter().zip(prints).enumerate() {
+            let id = FileId(u32::try_from(at).map_err(|_| Error::internal("more than 2^32 files"))?);
+            let edges = prints.sort();
+            let layout = BlockLayout::new(entry.size, edges);
+            let layout = layout.map_err(|error| Error::corrupt(error.to_string())).place(&entry.path)?;
+            cut(at, &layout, &mut pieces);
+            files.push(File { id, layout, prints });
+        }
+        Ok(Self { source, grids, files, pieces })
+    }
+
+    /// Reads everything.
+    ///
+    /// # Errors
+    /// `Corrupt` for records whose CRC-32 differs, tensors named; `Cancelled`; what the source says.
+    pub(super) fn run(
+        &self,
+        options: &RunOptions,
+        progress: &dyn Progress,
+        cancel: &Cancel,
+    ) -> Result<Found> {
+        let hashed: u64 = self.source.catalog().files.iter().map(|file| file.size).sum();
+        let fits = usize::try_from(options.max_memory / (2 * PIECE)).unwrap_or(usize::MAX);
+        let threads = options.threads.get().min(fits).clamp(1, self.pieces.len().max(1));
+        progress.begin("seal", hashed);
+        let share = self.read(threads, progress, cancel)?;
+        progress.end();
+        let records = self.check_records(share.parts)?;
+        let slow = self.slow();
+        let mut sums = share.sums;
+        let read = hashed + self.gather(&slow, &mut sums, cancel)?;
+        let entries = self.source.catalog().registry.entries().iter().enumerate();
+        let fingerprints = entries
+            .map(|(at, entry)| sums.get(&at).copied().unwrap_or_default().finish(entry.dtype, &entry.shape))
+            .collect();
+        Ok(Found {
+            tables: self.tables(share.digests)?,
+            fingerprints,
+            hashed,
+            read,
+            records,
+            gathered: slow.len(),
+        })
+    }
+
+    fn read(&self, threads: usize, progress: &dyn Progress, cancel: &Cancel) -> Result<Share> {
+        let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let (all, failure) = (Mutex::new(Share::default()), Mutex::new(None));
+        let work = || {
+            let (mut share, mut buffer) = (Share::default(), Vec::new());
+            while !stop.load(Ordering::Relaxed) {
+                let Some(piece) = self.pieces.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
+                let done = cancel.check().and_then(|()| self.piece(piece, &mut buffer, &mut share));
+                if let Err(error) = done {
+                    stop.store(true, Ordering::Relaxed);
+                    failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                    break;
+                }
+                progress.advance(piece.bytes.end - piece.bytes.start);
+            }
+            all.lock().unwrap_or_else(PoisonError::into_inner).add(share);
+        };
+        thread::scope(|scope| {
+            (1..threads).for_each(|_| drop(scope.spawn(work)));
+            work();
+        });
+        match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Some(error) => Err(error),
+            None => Ok(all.into_inner().unwrap_or_else(PoisonError::into_inner)),
+        }
+    }
+
+    fn piece(&self, piece: &Piece, buffer: &mut Vec<u8>, share: &mut Share) -> Result<()> {
+        let file = self.files.get(piece.file).ok_or_else(|| Error::internal("a piece of no file"))?;
+        let start = piece.bytes.start;
+        let at = |byte: u64| usize::try_from(byte - start).unwrap_or(usize::MAX);
+        buffer.resize(at(piece.bytes.end), 0);
+        self.source.read_exact_at(file.id, start, buffer)?;
+        for block in piece.blocks.clone() {
+            let Some(range) = file.layout.range(block) else { continue };
+            let bytes = buffer.get(at(range.start)..at(range.end)).unwrap_or_default();
+            share.digests.push((piece.file, block, Sha256Digest::of(bytes)));
+        }
+        file.prints.sums(&self.grids, start, buffer, &mut share.sums)?;
+        share.parts.extend(file.prints.parts(start, buffer).map(|part| (piece.file, part)));
+        Ok(())
+    }
+
+    /// Compares the CRC-32 of each record; how many there were.
+    fn check_records(&self, parts: Vec<(usize, Part)>) -> Result<usize> {
+        let mut by_file: HashMap<usize, Vec<Part>> = HashMap::new();
+        parts.into_iter().for_each(|(file, part)| by_file.entry(file).or_default().push(part));
+        let mut records = 0;
+        for (at, file) in self.files.iter().enumerate() {
+            let found = combine(by_file.remove(&at).unwrap_or_default());
+            for record in &file.prints.records {
+                records += 1;
+                let crc = found.get(&(record.offset, record.len)).copied().unwrap_or(0);
+                if crc != record.crc32 {
+                    return Err(self.mismatch(file.id, record, crc));
+                }
+            }
+        }
+        Ok(records)
+    }
+
+    fn mismatch(&self, file: FileId, record: &crate::CrcRecord, found: u32) -> Error {
+        let catalog: &Catalog = self.source.catalog();
+        let bytes = record.offset..record.offset.saturating_add(record.len);
+        let path = catalog.file(file).map(|entry| entry.path.clone()).unwrap_or_default();
+        let what = crate::engine::blame::describe(catalog, file, &bytes);
+        Error::corrupt(format!(
+            "{path}: bytes {}..{} have CRC-32 {found:08x}, the file says {:08x}: {what}",
+            bytes.start, bytes.end, record.crc32
+        ))
+        .hint("nothing was sealed; `ckpt verify` lists everything that is damaged")
+    }
+
+    fn tables(&self, mut digests: Vec<(usize, usize, Sha256Digest)>) -> Result<Vec<BlockTable>> {
+        digests.sort_unstable_by_key(|(file, block, _)| (*file, *block));
+        let mut digests = digests.into_iter().map(|(_, _, digest)| digest);
+        let table = |file: &File| {
+            let of_file = digests.by_ref().take(file.layout.len()).collect();
+            BlockTable::new(file.layout.clone(), of_file).map_err(|error| Error::internal(error.to_string()))
+        };
+        self.files.iter().map(table).collect()
+    }
+
+    /// Tensors whose bytes don't come in the order of their elements, or not in whole elements.
+    fn slow(&self) -> Vec<usize> {
+        let mut slow: Vec<usize> = self.files.iter().flat_map(|file| file.prints.slow()).collect();
+        slow.sort_unstable();
+        slow.dedup();
+        slow
+    }
+
+    /// Sums of these tensors, read element by element; the bytes that it took.
+    fn gather(
+        &self,
+        slow: &[usize],
+        sums: &mut HashMap<usize, FingerprintSum>,
+        cancel: &Cancel,
+    ) -> Result<u64> {
+        let reader = RegionReader::new(self.source, Verify::None);
+        for &tensor in slow {
+            let grid = self.grids.get(tensor).ok_or_else(|| Error::internal("a tensor without a grid"))?;
+            let mut sum = FingerprintSum::default();
+            let whole =
+                reshard::Region::whole(&grid.shape).map_err(|error| Error::internal(error.to_string()))?;
+            let mut bytes = Vec::new();
+            for tile in reshard::flat::tiles(&whole, (1 << 20) / grid.width.max(1)) {
+                cancel.check()?;
+                bytes.resize(usize::try_from(grid.bytes_of(&tile)).unwrap_or(usize::MAX), 0);
+                reader.read_into(tensor, &grid.elements(&tile), &mut bytes)?;
+                let added = sum.add_region(grid.cell, &grid.shape, &tile, &bytes);
+                added.map_err(|error| Error::internal(error.to_string()).caused_by(error))?;
+            }
+            sums.insert(tensor, sum);
+        }
+        Ok(reader.counts().0)
+    }
+}
+
+impl Share {
+    fn add(&mut self, other: Self) {
+        self.digests.extend(other.digests);
+        self.parts.extend(other.parts);
+        other.sums.into_iter().for_each(|(tensor, sum)| *self.sums.entry(tensor).or_default() += sum);
+    }
+}
+
+/// Cuts a file into pieces of whole blocks.
+fn cut(file: usize, layout: &BlockLayout, pieces: &mut Vec<Piece>) {
+    let mut now: Option<Piece> = None;
+    for (block, range) in layout.ranges().enumerate() {
+        match &mut now {
+            Some(piece) if range.end - piece.bytes.start <= PIECE => {
+                (piece.blocks.end, piece.bytes.end) = (block + 1, range.end);
+            }
+            _ => pieces.extend(now.replace(Piece { file, blocks: block..block + 1, bytes: range })),
+        }
+    }
+    pieces.extend(now);
+}
