@@ -133,6 +133,9 @@ pub(crate) struct Inspect {
     /// Print values: FQN or FQN[0:10, 5]; reads just these bytes.
     #[arg(long, value_name = "FQN[SLICE]")]
     pub(crate) value: Option<String>,
+    /// With --value: read these bytes only, without the blocks around them that would prove them.
+    #[arg(long, requires = "value")]
+    pub(crate) unverified: bool,
 }
 
 /// Order of tensors.

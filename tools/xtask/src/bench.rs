@@ -4,6 +4,7 @@
 //! Rounds alternate between the two, so that a machine that slows down slows both; the best round of each counts.
 
 mod measurement;
+mod rows;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -51,7 +52,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
     let bench = Bench { folder, environment, ckpt };
     bench.clear("")?;
     fs::create_dir_all(&bench.folder).map_err(Error::path("create", &bench.folder))?;
-    let result = bench.convert(options).and_then(|()| bench.inspect());
+    let result = bench.convert(options).and_then(|()| bench.inspect()).and_then(|()| rows::rows(&bench));
     bench.clear("")?;
     result
 }

@@ -5,6 +5,7 @@ mod listing;
 mod values;
 
 use dcp::Result;
+use dcp::engine::Verify;
 use dcp::formats::{Depth, OpenOptions};
 
 use self::card::{Card, Request};
@@ -17,7 +18,8 @@ pub(crate) fn run(context: &Context<'_>, args: &cli::Inspect) -> Result<exit::Co
     let depth = if args.value.is_some() || args.shards { Depth::Data } else { Depth::Catalog };
     let opened = open::open(&args.target, OpenOptions::new().depth(depth))?;
     if let Some(text) = &args.value {
-        let value = values::read(&*opened.source, text)?;
+        let verify = if args.unverified { Verify::None } else { Verify::Records };
+        let value = values::read(&*opened.source, text, verify)?;
         output::show(context.global, &args.target.to_string(), context.since, &opened.warnings, &value)?;
         return Ok(exit::DONE);
     }

@@ -17,6 +17,10 @@ pub(super) struct Values {
     dtype: &'static str,
     shape: Vec<u64>,
     region: Region,
+    /// Bytes of the region.
+    bytes: usize,
+    /// Bytes that were read for it: whole blocks where their digests prove it.
+    bytes_read: u64,
     /// Row-major over the region.
     values: Vec<serde_json::Value>,
 }
@@ -25,7 +29,7 @@ pub(super) struct Values {
 const MOST: u64 = 1 << 20;
 
 /// Reads what `text` asks for.
-pub(super) fn read(source: &dyn Source, text: &str) -> Result<Values> {
+pub(super) fn read(source: &dyn Source, text: &str, verify: engine::Verify) -> Result<Values> {
     let (name, slice) = match text.split_once('[') {
         Some((name, rest)) => {
             (name, rest.strip_suffix(']').ok_or_else(|| bad_slice(text, "the closing ] is missing"))?)
@@ -46,15 +50,13 @@ pub(super) fn read(source: &dyn Source, text: &str) -> Result<Values> {
             region.elements()
         )));
     }
-    let bytes = engine::read_region(source, at, &region, engine::Verify::Records)?;
+    let reader = engine::RegionReader::new(source, verify);
+    let mut bytes = vec![0; usize::try_from(reader.bytes(at, &region)?).unwrap_or(usize::MAX)];
+    reader.read_into(at, &region, &mut bytes)?;
+    let (bytes_read, _) = reader.counts();
     let values = decode(entry.dtype, &bytes)?;
-    Ok(Values {
-        tensor: id.to_string(),
-        dtype: entry.dtype.name(),
-        shape: entry.shape.to_vec(),
-        region,
-        values,
-    })
+    let (tensor, dtype, shape) = (id.to_string(), entry.dtype.name(), entry.shape.to_vec());
+    Ok(Values { tensor, dtype, shape, region, bytes: bytes.len(), bytes_read, values })
 }
 
 fn bad_slice(text: &str, why: &str) -> Error {
