@@ -4,6 +4,5 @@
 pub mod diff;
 pub mod naming;
 pub mod prepare;
-// pub mod prepare;
 pub mod seal;
 pub mod verify;

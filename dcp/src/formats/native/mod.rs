@@ -43,4 +43,6 @@ pub use sink::{NativeSink, SinkOptions};
 pub use source::NativeSource;
 
 #[cfg(test)]
+mod golden;
+#[cfg(test)]
 mod tests;
