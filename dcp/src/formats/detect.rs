@@ -153,7 +153,8 @@ fn file(path: &Path) -> Result<Detected> {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let is = |format, why: &str| Ok(Detected { format, path: path.to_path_buf(), why: why.to_owned() });
     // A part of a checkpoint stands for the whole: its folder.
-    if name == torch_dcp::METADATA || name.ends_with(".distcp") || name.ends_with(".safetensors.index.json") {
+    let is_index = [".safetensors.index.json", ".bin.index.json"].iter().any(|end| name.ends_with(end));
+    if name == torch_dcp::METADATA || name.ends_with(".distcp") || is_index {
         let parent =
             path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
         return folder(parent);

@@ -16,6 +16,7 @@ pub mod path;
 pub mod safetensors;
 mod staged;
 pub mod torch_dcp;
+pub mod torch_pt;
 
 pub use detect::{Detected, detect};
 pub use fit::{LeftOut, fit};

@@ -8,6 +8,7 @@ use super::{
     native::{NativeSource, open_in},
     safetensors::SafetensorsSource,
     torch_dcp::DcpSource,
+    torch_pt::PtSource,
 };
 use crate::{Error, Format, Result, Source, store::Stores};
 
@@ -30,11 +31,7 @@ pub fn open_detected(found: &Detected, options: OpenOptions) -> Result<Box<dyn S
         Format::Hf => Box::new(HfSource::open(path, options)?),
         Format::Safetensors => Box::new(SafetensorsSource::open(path, options)?),
         Format::Native => Box::new(native(path, options)?),
-        format @ Format::Pt => {
-            let text =
-                format!("{}: {} ({}) is not read by this build", path.display(), format.name(), found.why);
-            return Err(Error::unsupported(text));
-        }
+        Format::Pt => Box::new(PtSource::open(path, options)?),
     })
 }
 

@@ -64,7 +64,14 @@ pub struct DiffOptions {
 impl Default for DiffOptions {
     fn default() -> Self {
         let threads = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-        Self { level: Level::Values, renamed: HashMap::new(), roles: None, names: None, threads, max_memory: 512 << 20 }
+        Self {
+            level: Level::Values,
+            renamed: HashMap::new(),
+            roles: None,
+            names: None,
+            threads,
+            max_memory: 512 << 20,
+        }
     }
 }
 

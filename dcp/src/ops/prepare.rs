@@ -232,7 +232,11 @@ fn one_rank() -> Result<Mesh> {
 }
 
 /// Names and placement of the target, and the region map of each tensor that has one.
-fn translate(chosen: &mut Chosen, request: &Request, notes: &mut Vec<String>) -> Result<(Named, Vec<RegionMap>)> {
+fn translate(
+    chosen: &mut Chosen,
+    request: &Request,
+    notes: &mut Vec<String>,
+) -> Result<(Named, Vec<RegionMap>)> {
     let named = naming::name(&chosen.registry, &request.naming)?;
     let (to, must) = match &request.names {
         Names::Keep => return Ok((named, Vec::new())),
@@ -247,8 +251,10 @@ fn translate(chosen: &mut Chosen, request: &Request, notes: &mut Vec<String>) ->
         Some(found) if found.dialect == *to => return Ok((named, Vec::new())),
         Some(found) => found,
         None if must => {
-            return Err(Error::incompatible(format!("names cannot be written as {to}: they are of no known dialect"))
-                .hint("leave --names out, or select the model's part with #GLOB"));
+            return Err(Error::incompatible(format!(
+                "names cannot be written as {to}: they are of no known dialect"
+            ))
+            .hint("leave --names out, or select the model's part with #GLOB"));
         }
         None => {
             notes.push(format!("names kept as they are: they are of no dialect that translates to {to}"));
@@ -267,7 +273,8 @@ fn translate(chosen: &mut Chosen, request: &Request, notes: &mut Vec<String>) ->
         let at = chosen.registry.position(id).and_then(|at| chosen.positions.get(at)).copied();
         at.ok_or_else(|| Error::internal(format!("{id} was translated from nothing")))
     };
-    let positions = translated.translations.iter().map(|it| position(&it.from)).collect::<Result<Vec<_>>>()?;
+    let positions =
+        translated.translations.iter().map(|it| position(&it.from)).collect::<Result<Vec<_>>>()?;
     let maps = translated.translations.into_iter().map(|translation| translation.map).collect();
     let naming = NamingRequest { facts: named.facts, ..NamingRequest::default() };
     let renamed = naming::name(&translated.registry, &naming)?;
@@ -291,7 +298,11 @@ fn fitted(
         notes.push(format!("{dropped} left out: it is tied to {kept} and has the same bytes"));
     }
     if !left.objects.is_empty() {
-        notes.push(format!("{} non-tensor values left out: {} holds tensors", left.objects.len(), format.name()));
+        notes.push(format!(
+            "{} non-tensor values left out: {} holds tensors",
+            left.objects.len(),
+            format.name()
+        ));
     }
     // Nothing is added to a spec, so every tensor of it has its source.
     let sources = spec.tensors.iter().filter_map(|tensor| of.get(&tensor.entry.id()).cloned()).collect();
@@ -323,10 +334,16 @@ fn untie_what_differs(catalog: &Catalog, spec: &mut TargetSpec, of: &HashMap<&Te
     }
 }
 
-fn sources(chosen: &Chosen, registry: &Registry, maps: &[RegionMap], request: &Request) -> Result<Vec<SourceRef>> {
+fn sources(
+    chosen: &Chosen,
+    registry: &Registry,
+    maps: &[RegionMap],
+    request: &Request,
+) -> Result<Vec<SourceRef>> {
     let each = chosen.positions.iter().zip(registry.entries()).enumerate();
     each.map(|(at, (&tensor, entry))| {
-        let cast = request.cast.filter(|to| entry.role.is_model() && entry.dtype.is_float() && *to != entry.dtype);
+        let cast =
+            request.cast.filter(|to| entry.role.is_model() && entry.dtype.is_float() && *to != entry.dtype);
         Ok(SourceRef { tensor, map: row_map(entry, maps.get(at))?, cast })
     })
     .collect()
@@ -336,7 +353,10 @@ fn row_map(entry: &Entry, map: Option<&RegionMap>) -> Result<RowMap> {
     let Some(map) = map.filter(|map| !map.is_identity()) else { return Ok(RowMap::identity()) };
     let rows = entry.shape.first().copied().unwrap_or(0);
     let runs = map.row_runs(0..rows).ok_or_else(|| {
-        Error::unsupported(format!("{}: its elements would be reordered within rows, which is not written yet", entry.id()))
+        Error::unsupported(format!(
+            "{}: its elements would be reordered within rows, which is not written yet",
+            entry.id()
+        ))
     })?;
     RowMap::new(runs.map(|run| RowRun { target: run.target, source: run.source, rows: run.count }))
 }
@@ -375,10 +395,18 @@ fn rank_u32(rank: u64) -> Result<u32> {
     u32::try_from(rank).map_err(|_| Error::internal(format!("rank {rank}")))
 }
 
-fn cost(catalog: &Catalog, request: &Request, chosen: &Chosen, named: &Named, layout: &Layout) -> Result<Cost> {
+fn cost(
+    catalog: &Catalog,
+    request: &Request,
+    chosen: &Chosen,
+    named: &Named,
+    layout: &Layout,
+) -> Result<Cost> {
     let chunks = |at: usize| -> Cow<'_, [Region]> {
         let source = chosen.positions.get(at).and_then(|&at| catalog.tensors.get(at));
-        Cow::Owned(source.map(|s| s.chunks.iter().map(|chunk| chunk.region.clone()).collect()).unwrap_or_default())
+        Cow::Owned(
+            source.map(|s| s.chunks.iter().map(|chunk| chunk.region.clone()).collect()).unwrap_or_default(),
+        )
     };
     let budget = Budget { max_memory: request.max_memory.max(1), part_bytes: 8 << 20 };
     let from = request.from.as_ref().or(catalog.mesh.as_ref());
@@ -437,7 +465,11 @@ pub fn identity(catalog: &Catalog) -> Result<Sha256Digest> {
         tensors: catalog.registry.entries(),
         places: chunks.map(|chunk| (&chunk.region, chunk.file.0, chunk.offset)).collect(),
         files: catalog.files.iter().map(|file| (file.path.as_str(), file.size)).collect(),
-        fingerprints: catalog.tensors.iter().map(|t| t.fingerprint.as_ref().map(ToString::to_string)).collect(),
+        fingerprints: catalog
+            .tensors
+            .iter()
+            .map(|t| t.fingerprint.as_ref().map(ToString::to_string))
+            .collect(),
     };
     let text = serde_json::to_vec(&essence).map_err(|e| Error::internal(e.to_string()))?;
     Ok(Sha256Digest::of(&text))

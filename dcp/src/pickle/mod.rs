@@ -15,6 +15,7 @@
 mod arena;
 mod error;
 mod globals;
+mod graft;
 mod limits;
 mod machine;
 mod names;

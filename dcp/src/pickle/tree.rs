@@ -32,6 +32,12 @@ impl Tree {
         Ref { pools: &self.pools, id }
     }
 
+    /// The id of everything outside the pickle that it refers to, those that no value uses included.
+    pub fn persistent_ids(&self) -> impl Iterator<Item = Ref<'_>> {
+        let persistent = self.pools.nodes.iter().filter(|node| node.tag == Tag::Persistent);
+        persistent.map(|node| self.get(NodeId(node.a)))
+    }
+
     /// Number of distinct values, those that nothing refers to included.
     #[must_use]
     pub fn node_count(&self) -> usize {

@@ -24,20 +24,30 @@ pub(super) fn expect_zip(source: &dyn ReadAt) -> Result<(), ArchiveError> {
     if head.starts_with(&LOCAL.0) {
         return Ok(());
     }
+    if let Some(why) = damage(&head) {
+        return Err(ArchiveError::structure("the archive", 0, why));
+    }
     let (found, remedy) = describe(&head);
     Err(ArchiveError::NotAnArchive { found, remedy })
+}
+
+/// What is no file of any kind, but what is left of one.
+fn damage(head: &[u8]) -> Option<&'static str> {
+    if head.is_empty() {
+        Some("the file is empty: the writer did not finish, or the copy failed")
+    } else if head.iter().all(|b| *b == 0) {
+        Some("it begins with zeros only: the writer did not finish, or the disk lost the file")
+    } else if head.starts_with(b"PK\x05\x06") || head.starts_with(b"PK\x06\x06") {
+        Some("it is a zip without records: the writer did not finish")
+    } else {
+        None
+    }
 }
 
 fn describe(head: &[u8]) -> (&'static str, &'static str) {
     let pickle = matches!(head, [0x80, 2..=5, ..]);
     let after_protocol = head.get(2..).unwrap_or_default();
-    if head.is_empty() {
-        ("it is empty", "the writer did not finish, or the copy failed")
-    } else if head.iter().all(|b| *b == 0) {
-        ("it begins with zeros only", "the writer did not finish, or the disk lost the file")
-    } else if head.starts_with(b"PK\x05\x06") || head.starts_with(b"PK\x06\x06") {
-        ("it is a zip without records", "the writer did not finish")
-    } else if pickle && after_protocol.starts_with(LEGACY_MAGIC) {
+    if pickle && after_protocol.starts_with(LEGACY_MAGIC) {
         ("it is a torch file of the format before 1.6 (a row of pickles)", RESAVE)
     } else if head.get(TAR_MAGIC.0..).is_some_and(|rest| rest.starts_with(TAR_MAGIC.1)) {
         ("it is a tar, as torch before 0.1.10 wrote", RESAVE)

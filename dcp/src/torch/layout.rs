@@ -83,6 +83,11 @@ impl ArchiveLayout {
         self.payloads().nth(index).map(Placed::payload_at)
     }
 
+    /// Where the bytes of each storage go, in their order.
+    pub fn payload_offsets(&self) -> impl Iterator<Item = u64> + '_ {
+        self.payloads().map(Placed::payload_at)
+    }
+
     fn payloads(&self) -> impl Iterator<Item = &Placed> {
         self.records.iter().filter(|r| matches!(r.body, Body::Payload(_)))
     }

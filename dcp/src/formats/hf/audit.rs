@@ -5,13 +5,23 @@ use std::collections::{HashMap, HashSet};
 use super::{Folder, index::Index, source::name_set};
 use crate::{Finding, FindingCode, Severity, formats::safetensors::FileHeader};
 
+/// A shard, and the names and bytes of the tensors that it holds by its own account.
+pub(super) type Held = (String, Vec<(String, u64)>);
+
+/// What the headers of safetensors shards say that they hold.
+pub(super) fn held(headers: &[FileHeader]) -> Vec<Held> {
+    let tensors = |file: &FileHeader| {
+        file.header.tensors.iter().map(|tensor| (tensor.name.as_str().to_owned(), tensor.len)).collect()
+    };
+    headers.iter().map(|file| (file.path.clone(), tensors(file))).collect()
+}
+
 /// Compares the index with what the shards themselves say.
-pub(super) fn index_against_headers(index: &Index, headers: &[FileHeader]) -> Vec<Finding> {
+pub(super) fn index_against_shards(index: &Index, shards: &[Held]) -> Vec<Finding> {
     let error = |text: String| Finding::new(Severity::Error, FindingCode::IndexMismatch, text);
     let mut held: HashMap<&str, HashSet<&str>> = HashMap::new();
-    for file in headers {
-        let names = file.header.tensors.iter().map(|tensor| tensor.name.as_str());
-        held.insert(&file.path, names.collect());
+    for (path, tensors) in shards {
+        held.insert(path, tensors.iter().map(|(name, _)| name.as_str()).collect());
     }
     let (mut findings, mut indexed) = (Vec::new(), HashSet::new());
     for (name, file) in &index.weight_map.0 {
@@ -24,23 +34,22 @@ pub(super) fn index_against_headers(index: &Index, headers: &[FileHeader]) -> Ve
         let found = elsewhere.map_or_else(|| "no shard has it".to_owned(), |other| format!("{other} has it"));
         findings.push(error(format!("the index says that {name} is in {file}; {found}")).file(file));
     }
-    for file in headers {
-        let names = file.header.tensors.iter().map(|tensor| tensor.name.as_str());
-        let extra: Vec<&str> = names.filter(|name| !indexed.contains(&(*name, file.path.as_str()))).collect();
+    for (path, tensors) in shards {
+        let names = tensors.iter().map(|(name, _)| name.as_str());
+        let extra: Vec<&str> = names.filter(|name| !indexed.contains(&(*name, path.as_str()))).collect();
         if let Some(first) = extra.first() {
-            let text =
-                format!("{} tensors are in {} but not in the index: {first}, …", extra.len(), file.path);
-            findings.push(Finding::new(Severity::Warning, FindingCode::IndexMismatch, text).file(&file.path));
+            let text = format!("{} tensors are in {path} but not in the index: {first}, …", extra.len());
+            findings.push(Finding::new(Severity::Warning, FindingCode::IndexMismatch, text).file(path));
         }
     }
-    findings.extend(total_size(index, headers));
+    findings.extend(total_size(index, shards));
     findings
 }
 
-fn total_size(index: &Index, headers: &[FileHeader]) -> Option<Finding> {
-    let complete = index.files().len() == headers.len();
+fn total_size(index: &Index, shards: &[Held]) -> Option<Finding> {
+    let complete = index.files().len() == shards.len();
     let stated = index.total_size().filter(|_| complete)?;
-    let lens = headers.iter().flat_map(|file| &file.header.tensors).map(|tensor| tensor.len);
+    let lens = shards.iter().flat_map(|(_, tensors)| tensors).map(|(_, bytes)| *bytes);
     let held = lens.fold(0_u64, u64::saturating_add);
     let text = format!("the index states a total_size of {stated} bytes, the shards hold {held}");
     (stated != held).then(|| Finding::new(Severity::Warning, FindingCode::SizeMismatch, text))

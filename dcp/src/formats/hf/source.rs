@@ -12,6 +12,7 @@ use crate::{
         blobs::Blobs,
         parallel,
         safetensors::{FileHeader, Header, assemble, inferred_extents, metadata},
+        torch_pt::{self, Assembled, Together},
     },
     read_at::ReadAt,
 };
@@ -36,16 +37,44 @@ impl HfSource {
     pub fn open(path: &Path, options: OpenOptions) -> Result<Self> {
         let folder = Folder::list(path)?;
         let index = read_index(&folder)?;
+        if let Some(Weights::TorchBin(name)) = &folder.weights {
+            return Self::open_torch_bin(&folder, name, index.as_ref(), options);
+        }
         let mut opening =
             Opening { blobs: Blobs::default(), catalog: Catalog::new(Format::Hf), findings: Vec::new() };
         let files = wanted(&folder, index.as_ref())?;
         let headers = opening.read_headers(path, &files, options)?;
         if let Some(index) = &index {
-            opening.findings.extend(audit::index_against_headers(index, &headers));
+            opening.findings.extend(audit::index_against_shards(index, &audit::held(&headers)));
             refuse_unless_lenient(&opening.findings, options)?;
             opening.findings.extend(audit::orphans(&folder, &files));
         }
         opening.fill(&folder, index.as_ref(), &headers)?;
+        opening.catalog.check()?;
+        Ok(Self { catalog: opening.catalog, blobs: opening.blobs, findings: opening.findings })
+    }
+
+    /// Weights as `torch.save` archives: one, or shards by an index.
+    fn open_torch_bin(
+        folder: &Folder,
+        name: &str,
+        index: Option<&Index>,
+        options: OpenOptions,
+    ) -> Result<Self> {
+        let (files, together) = match index {
+            Some(index) => (index.files(), Together::Shards),
+            None => (vec![name.to_owned()], Together::Alone),
+        };
+        let read = torch_pt::assemble(&folder.path, &files, together, options).map_err(missing_is_corrupt)?;
+        let Assembled { catalog, blobs, findings, held, .. } = read;
+        let mut opening = Opening { blobs, catalog, findings };
+        opening.catalog.format = Format::Hf;
+        if let Some(index) = index {
+            let found = audit::index_against_shards(index, &held);
+            opening.findings.extend(found);
+            refuse_unless_lenient(&opening.findings, options)?;
+        }
+        opening.describe(folder, index)?;
         opening.catalog.check()?;
         Ok(Self { catalog: opening.catalog, blobs: opening.blobs, findings: opening.findings })
     }
@@ -101,15 +130,20 @@ impl Opening {
         for (entry, chunks) in assembled.tensors {
             self.catalog.push(entry, chunks)?;
         }
+        if let Some(first) = headers.first() {
+            self.catalog.extra.insert("safetensors.metadata".to_owned(), plain_metadata(&first.header));
+        }
+        self.describe(folder, index)
+    }
+
+    /// What the folder tells beside its weights.
+    fn describe(&mut self, folder: &Folder, index: Option<&Index>) -> Result<()> {
         let extra = &mut self.catalog.extra;
         let folder_path = std::path::absolute(&folder.path).unwrap_or_else(|_| folder.path.clone());
         extra.insert(EXTRA_FOLDER.to_owned(), json!(folder_path.to_string_lossy()));
         extra.insert(EXTRA_FILES.to_owned(), json!(folder.passed));
         if let Some(index) = index {
             extra.insert("hf.index_metadata".to_owned(), index.metadata.clone());
-        }
-        if let Some(first) = headers.first() {
-            extra.insert("safetensors.metadata".to_owned(), plain_metadata(&first.header));
         }
         if let Some(config) = read_config(folder)? {
             self.tie(&config)?;
@@ -151,7 +185,11 @@ impl Source for HfSource {
 }
 
 fn read_index(folder: &Folder) -> Result<Option<Index>> {
-    let Some(Weights::Indexed(name)) = &folder.weights else { return Ok(None) };
+    let name = match &folder.weights {
+        Some(Weights::Indexed(name)) => name,
+        Some(Weights::TorchBin(name)) if name.ends_with(".index.json") => name,
+        _ => return Ok(None),
+    };
     let text = blobs::read_small(&folder.path.join(name), name, MOST_JSON)?;
     Index::parse(&text, name).map(Some)
 }
@@ -173,10 +211,6 @@ fn wanted(folder: &Folder, index: Option<&Index>) -> Result<Vec<String>> {
         (Some(Weights::Indexed(_)), Some(index)) => Ok(index.files()),
         (Some(Weights::Single), _) => Ok(vec![SINGLE.to_owned()]),
         (Some(Weights::Loose), _) => Ok(folder.safetensors.clone()),
-        (Some(Weights::TorchBin(name)), _) => {
-            Err(Error::unsupported(format!("{name} is a torch.save archive"))
-                .hint("open the archive itself: give the path of the .bin file"))
-        }
         _ => Err(Error::new(
             ErrorKind::NotFound,
             format!("{}: no safetensors files and no index", folder.path.display()),

@@ -19,7 +19,7 @@ pub use error::HeaderError;
 pub use header::{Header, MAX_HEADER_BYTES, TensorInfo};
 pub(crate) use pieces::{FileHeader, assemble};
 pub use sink::SafetensorsSink;
-pub(crate) use sink::{add_file, carried_metadata};
+pub(crate) use sink::{add_file, carried_metadata, offset_within};
 pub use source::SafetensorsSource;
 pub(crate) use source::{inferred_extents, metadata};
 pub use write::{HeaderBuilder, Placed};

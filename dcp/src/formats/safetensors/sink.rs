@@ -93,7 +93,7 @@ pub(crate) fn add_file(
 }
 
 /// Bytes before a box in its row-major tensor. The file holds each tensor whole, so a box must be a run of bytes.
-fn offset_within(tensor: &TargetTensor, region: &Region) -> Result<u64> {
+pub(crate) fn offset_within(tensor: &TargetTensor, region: &Region) -> Result<u64> {
     let (entry, whole) = (&tensor.entry, &tensor.entry.shape);
     // Extents are one, then anything, then whole: only such a box is a run.
     let first = region

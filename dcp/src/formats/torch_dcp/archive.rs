@@ -100,12 +100,12 @@ fn pickle(archive: &Archive, policy: &Policy, most: u64) -> Result<Tree> {
 }
 
 /// A refused pickle, its reason in the message.
-pub(super) fn of_pickle(error: PickleError) -> Error {
+pub(crate) fn of_pickle(error: PickleError) -> Error {
     Error::corrupt(format!("{error}: {}", error.kind)).caused_by(error)
 }
 
 /// A refused archive, its reason in the message.
-pub(super) fn of_archive(error: ArchiveError) -> Error {
+pub(crate) fn of_archive(error: ArchiveError) -> Error {
     match error {
         ArchiveError::Io(error) => error.into(),
         ArchiveError::Pickle(error) => of_pickle(error),

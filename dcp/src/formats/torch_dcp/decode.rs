@@ -227,7 +227,7 @@ fn attributes(object: &Object<'_>) -> Value {
 }
 
 /// Plain values as JSON, anything else as text.
-pub(super) fn json(value: Ref<'_>) -> Value {
+pub(crate) fn json(value: Ref<'_>) -> Value {
     match value.value() {
         Inert::None => Value::Null,
         Inert::Bool(value) => value.into(),

@@ -26,9 +26,13 @@ mod sink;
 mod source;
 mod windows;
 
+pub(crate) use archive::{of_archive, of_pickle};
+pub(crate) use build::ALIAS;
 pub use decode::decode;
+pub(crate) use decode::json;
 pub use folder::Listing;
 pub(crate) use folder::METADATA;
 pub use metadata::{ClassLayout, Item, Metadata, StorageInfo, StorageKey};
+pub(crate) use objects::{from_json, rule, step, step_of_folder};
 pub use sink::{DcpSink, Structure};
 pub use source::DcpSource;

@@ -71,7 +71,8 @@ pub(super) fn archived(object: &ObjectEntry) -> Result<Bytes> {
     Ok(Bytes::from(archive))
 }
 
-fn from_json(arena: &mut Arena, value: &Value) -> NodeId {
+/// Makes the Python value that JSON stands for.
+pub(crate) fn from_json(arena: &mut Arena, value: &Value) -> NodeId {
     match value {
         Value::Null => arena.none(),
         Value::Bool(value) => arena.bool(*value),
@@ -95,7 +96,7 @@ fn from_json(arena: &mut Arena, value: &Value) -> NodeId {
 }
 
 /// TorchTitan keeps one data-loader state per data rank; a key that names a rank otherwise belongs to that rank alone.
-fn rule(path: &[PathPart]) -> ReshardRule {
+pub(crate) fn rule(path: &[PathPart]) -> ReshardRule {
     let named = |prefix: &str| {
         path.iter().any(|part| match part {
             PathPart::Key(key) => key.strip_prefix(prefix).is_some_and(|rest| rest.parse::<u64>().is_ok()),
@@ -112,7 +113,7 @@ fn rule(path: &[PathPart]) -> ReshardRule {
 }
 
 /// The training step, where a value under a usual name tells it.
-pub(super) fn step(objects: &[ObjectEntry]) -> Option<u64> {
+pub(crate) fn step(objects: &[ObjectEntry]) -> Option<u64> {
     const NAMES: [&str; 4] = ["train_state.step", "step", "global_step", "train_state.global_step"];
     let at = |name: &&str| {
         objects.iter().find(|object| object.key == **name)?.preview.as_ref().and_then(Value::as_u64)
@@ -121,7 +122,7 @@ pub(super) fn step(objects: &[ObjectEntry]) -> Option<u64> {
 }
 
 /// The step in the name of a folder: `step-120`, `step_120`, `checkpoint-120`.
-pub(super) fn step_of_folder(name: &str) -> Option<u64> {
+pub(crate) fn step_of_folder(name: &str) -> Option<u64> {
     let digits = name.rsplit(['-', '_']).next().filter(|digits| digits.len() < name.len())?;
     let word = name.get(..name.len().saturating_sub(digits.len()).saturating_sub(1))?;
     ["step", "checkpoint", "iter", "global_step"].contains(&word).then(|| digits.parse().ok()).flatten()
