@@ -466,3 +466,22 @@ proptest! {
         prop_assert_eq!(prints(&first), prints(&second));
     }
 }
+
+#[test]
+fn a_hostile_manifest_is_named_however_well_it_is_digested() {
+    let (folder, root) = on_disk(&wholes());
+    let good = root.get(&named(&root, "manifest-").remove(0)).unwrap();
+    let mut swapped = good.to_vec();
+    let text = b"CREATE TABLE meta";
+    let at = swapped.windows(text.len()).position(|it| it == text).unwrap();
+    swapped[at + 13..at + 17].copy_from_slice(b"evil");
+    for bytes in [b"not a database".to_vec(), good[..good.len() - 4096].to_vec(), swapped] {
+        let step = tempfile::tempdir().unwrap();
+        let name = crate::manifest::manifest_name(&crate::digest::Sha256Digest::of(&bytes));
+        std::fs::write(step.path().join(&name), &bytes).unwrap();
+        let error = reopened(step.path(), true).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        assert!(error.to_string().contains(&name), "{error}");
+    }
+    drop(folder);
+}
