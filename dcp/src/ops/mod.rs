@@ -1,6 +1,7 @@
 //! What a user asks for, on any two formats: plan, convert, verify, compare, seal. Everything here works on catalogs
 //! and byte ranges alone; `ckpt` and the trainer call it and only present what it returns.
 
+pub mod content;
 pub mod diff;
 pub mod naming;
 pub mod prepare;

@@ -98,6 +98,19 @@ impl Named {
         check_divisibility(mesh, &self.demands()).map_err(|e| Error::incompatible(e.to_string()).caused_by(e))
     }
 
+    /// What [`Self::check_mesh`] could not check, for want of numbers that no shape tells.
+    #[must_use]
+    pub fn unchecked(&self, mesh: &Mesh) -> Option<String> {
+        let tp = mesh.axis("tp").filter(|&extent| extent > 1)?;
+        let blind = self.rules.is_some() && self.facts.heads.is_none() && self.facts.kv_heads.is_none();
+        blind.then(|| {
+            format!(
+                "head counts are unknown, so whether they divide over tp={tp} was not checked; \
+                 --config DIR or --heads and --kv-heads tell them"
+            )
+        })
+    }
+
     fn demands(&self) -> Vec<Divisibility> {
         let constraints = self.rules.iter().flat_map(|rules| rules.constraints(&self.registry, &self.facts));
         let demand = |constraint: preset::Constraint| Divisibility {

@@ -50,6 +50,8 @@ pub struct Request {
     pub drop_per_rank: bool,
     /// Format of the target.
     pub format: Format,
+    /// Facts to keep beside the source's own, see [`Catalog::extra`].
+    pub extra: serde_json::Map<String, serde_json::Value>,
     /// Options of the target beyond the format, as text: part of the plan's digest.
     pub target: String,
     /// Memory bound, for the cost.
@@ -98,6 +100,8 @@ pub struct Prepared {
     pub copy: CopyPlan,
     /// What placement and names came to.
     pub named: Named,
+    /// Layers on each pipeline stage.
+    pub stages: Vec<u64>,
     /// What was left out or assumed, in sentences.
     pub notes: Vec<String>,
 }
@@ -117,6 +121,7 @@ impl Request {
             step: None,
             drop_per_rank: false,
             format,
+            extra: serde_json::Map::new(),
             target: String::new(),
             max_memory: 512 << 20,
         }
@@ -149,6 +154,7 @@ pub fn prepare(catalog: &Catalog, request: &Request) -> Result<Prepared> {
     let mut chosen = choose(catalog, request, &mut notes)?;
     let (named, maps) = translate(&mut chosen, request, &mut notes)?;
     named.check_mesh(&mesh)?;
+    notes.extend(named.unchecked(&mesh));
     let split = request.split.clone().or_else(|| catalog.split.clone()).unwrap_or_default();
     let layout = Layout::new(&named.registry, &mesh, &split);
     let layout = layout.map_err(|e| Error::incompatible(e.to_string()).caused_by(e))?;
@@ -172,11 +178,11 @@ pub fn prepare(catalog: &Catalog, request: &Request) -> Result<Prepared> {
         mesh: Some(mesh),
         split: Some(split),
         plan_digest: digest,
-        extra: catalog.extra.clone(),
+        extra: catalog.extra.clone().into_iter().chain(request.extra.clone()).collect(),
     };
     let sources = sources(&chosen, &named.registry, &maps, request)?;
     let copy = fitted(catalog, spec, sources, request.format, &mut notes);
-    Ok(Prepared { plan, copy, named, notes })
+    Ok(Prepared { plan, copy, named, stages: layout.stages().sizes(), notes })
 }
 
 /// The tensors that are wanted and their positions in the source.
@@ -277,7 +283,7 @@ fn translate(
         translated.translations.iter().map(|it| position(&it.from)).collect::<Result<Vec<_>>>()?;
     let maps = translated.translations.into_iter().map(|translation| translation.map).collect();
     let naming = NamingRequest { facts: named.facts, ..NamingRequest::default() };
-    let renamed = naming::name(&translated.registry, &naming)?;
+    let renamed = Named { origin: named.origin, ..naming::name(&translated.registry, &naming)? };
     *chosen = Chosen { registry: translated.registry, positions };
     Ok((renamed, maps))
 }
@@ -480,6 +486,7 @@ fn digest(plan: &Plan, request: &Request, registry: &Registry) -> Result<Sha256D
     let plan = plan.digest_text().map_err(internal)?;
     let names = serde_json::to_string(registry).map_err(internal)?;
     let Request { cast, step, drop_per_rank, format, target, .. } = request;
-    let rest = format!("{cast:?} {step:?} {drop_per_rank} {} {target}", format.name());
+    let extra = serde_json::to_string(&request.extra).map_err(internal)?;
+    let rest = format!("{cast:?} {step:?} {drop_per_rank} {} {target} {extra}", format.name());
     Ok(Sha256Digest::of(format!("{plan}\n{names}\n{rest}").as_bytes()))
 }

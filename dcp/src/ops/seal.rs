@@ -54,6 +54,8 @@ pub struct SealOptions {
     pub step: Option<u64>,
     /// The source's registry with placement rules put in; the same tensors in the same order.
     pub registry: Option<Registry>,
+    /// Facts to keep beside the source's own, see [`Catalog::extra`].
+    pub extra: serde_json::Map<String, serde_json::Value>,
     /// Clock, nonces, patience and name of the writer.
     pub log: LogOptions,
     /// Where the base is looked up.
@@ -65,7 +67,7 @@ impl SealOptions {
     #[must_use]
     pub fn new(base: impl Into<String>, run: Label) -> Self {
         let (log, stores) = (LogOptions::default(), Stores::new());
-        Self { base: base.into(), run, step: None, registry: None, log, stores }
+        Self { base: base.into(), run, step: None, registry: None, extra: serde_json::Map::new(), log, stores }
     }
 }
 
@@ -161,6 +163,7 @@ fn catalog_of(source: &dyn Source, options: &SealOptions) -> Result<Catalog> {
         catalog.registry = registry.clone();
     }
     catalog.step = catalog.step.or(options.step);
+    catalog.extra.extend(options.extra.clone());
     Ok(catalog)
 }
 

@@ -246,16 +246,16 @@ pub(crate) struct Convert {
     pub(crate) target: String,
     /// Target format.
     #[arg(long = "as", value_enum, default_value = "native", value_name = "FORMAT")]
-    pub(crate) format: TargetFormat,
+    pub(crate) target_format: TargetFormat,
     /// Mesh the source was written on, where it does not say; checked where it does.
     #[arg(long, value_name = "MESH")]
     pub(crate) from: Option<String>,
     /// Mesh to lay the target out for: 4x2x8, or dp=4,pp=2,tp=8.
     #[arg(long, value_name = "MESH")]
     pub(crate) to: Option<String>,
-    /// How layers are split over pp: auto, weights, or a list like 8,8,8,8.
-    #[arg(long, default_value = "auto", value_name = "SPLIT")]
-    pub(crate) stage_split: String,
+    /// How layers are split over pp: auto, weights, or a list like 8,8,8,8; as the source records, else auto.
+    #[arg(long, value_name = "SPLIT")]
+    pub(crate) stage_split: Option<String>,
     /// Largest file of a Hugging Face target.
     #[arg(long, value_parser = output::units::parse_bytes, default_value = "5GB", value_name = "SIZE")]
     pub(crate) max_shard_size: u64,
@@ -296,9 +296,9 @@ pub(crate) struct Reshard {
     /// Mesh to lay it out for: 8x1x8, or dp=8,pp=1,tp=8.
     #[arg(long, value_name = "MESH")]
     pub(crate) to: String,
-    /// How layers are split over pp: auto, weights, or a list like 8,8,8,8.
-    #[arg(long, default_value = "auto", value_name = "SPLIT")]
-    pub(crate) stage_split: String,
+    /// How layers are split over pp: auto, weights, or a list like 8,8,8,8; as the source records, else auto.
+    #[arg(long, value_name = "SPLIT")]
+    pub(crate) stage_split: Option<String>,
     #[command(flatten)]
     pub(crate) naming: Naming,
     #[command(flatten)]
@@ -314,7 +314,7 @@ pub(crate) struct Export {
     pub(crate) target: String,
     /// Target format.
     #[arg(long = "as", value_enum, default_value = "hf", value_name = "FORMAT")]
-    pub(crate) format: TargetFormat,
+    pub(crate) target_format: TargetFormat,
     /// Largest file of a Hugging Face target.
     #[arg(long, value_parser = output::units::parse_bytes, default_value = "5GB", value_name = "SIZE")]
     pub(crate) max_shard_size: u64,
@@ -345,8 +345,6 @@ pub(crate) struct Diff {
 /// How closely `diff` looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Level {
-    /// Names, shapes and dtypes.
-    Layout,
     /// Fingerprints where both sides have them; no data is read then.
     Hash,
     /// Values: how far apart, and where.
@@ -444,4 +442,14 @@ pub(crate) fn parse() -> Result<Cli, ExitCode> {
 /// The definition, for completions and help.
 pub(crate) fn command() -> clap::Command {
     Cli::command()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        command().debug_assert();
+    }
 }

@@ -11,6 +11,7 @@
 
 mod cli;
 mod exit;
+mod files;
 mod interrupt;
 mod output;
 mod progress;

@@ -111,7 +111,7 @@ impl ModelFacts {
                 "config.json can't be made: shapes do not tell {}",
                 names.join(", ")
             ))
-            .hint("give the model's own config with `--config DIR`, or these facts one by one"));
+            .hint("give the folder with the model's own config.json by `--config DIR`"));
         };
         Ok(Known { heads, theta, eps, positions })
     }

@@ -9,12 +9,11 @@ pub(crate) mod table;
 pub(crate) mod units;
 
 use std::io::{IsTerminal, Write};
-use std::time::Instant;
 
 use dcp::{Error, Place, Result};
 use serde::Serialize;
 
-use crate::{cli::Global, exit::Code};
+use crate::{cli::Global, exit::Code, verbs::Context};
 
 /// The output mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -32,7 +31,7 @@ pub(crate) enum Mode {
 /// A result that can be shown.
 pub(crate) trait Render: Serialize {
     /// Schema name and major: `ckpt.inspect/1`.
-    const SCHEMA: &'static str;
+    fn schema(&self) -> &'static str;
     /// For people; `width` is the terminal's, `None` when lines may be as long as they like.
     fn human(&self, width: Option<usize>) -> String;
     /// For pipes.
@@ -61,17 +60,17 @@ struct Tool {
 
 /// Prints `result` in the mode that was asked for, and warnings.
 pub(crate) fn show<T: Render>(
-    global: &Global,
+    context: &Context<'_>,
     target: &str,
-    since: Instant,
     warnings: &[String],
     result: &T,
 ) -> Result<()> {
+    let global = context.global;
     let text = match global.mode() {
         Mode::Json => {
             let tool = Tool { name: "ckpt", version: env!("CARGO_PKG_VERSION") };
-            let elapsed_ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
-            let envelope = Envelope { schema: T::SCHEMA, tool, target, result, warnings, elapsed_ms };
+            let elapsed_ms = u64::try_from(context.since.elapsed().as_millis()).unwrap_or(u64::MAX);
+            let envelope = Envelope { schema: result.schema(), tool, target, result, warnings, elapsed_ms };
             serde_json::to_string_pretty(&envelope).map_err(|e| Error::internal(e.to_string()))? + "\n"
         }
         _ if global.quiet => result.quiet(),

@@ -33,3 +33,11 @@ fn escape(c: char) -> Vec<char> {
     }
     vec![c]
 }
+
+/// The text, or its beginning where it is longer than `most` characters.
+pub(crate) fn shortened(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
+}

@@ -10,6 +10,23 @@ pub(crate) fn count(count: u64) -> String {
     scaled(count, 1000, &["", " K", " M", " B", " T", " Q"])
 }
 
+/// `1 file`, `2 files`.
+pub(crate) fn many(count: usize, one: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
+}
+
+/// Units a second.
+pub(crate) fn rate(count: u64, seconds: f64) -> u64 {
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a rate for people; counts and seconds are never negative"
+    )]
+    let rate = (count as f64 / seconds.max(1e-9)) as u64;
+    rate
+}
+
 fn scaled(count: u64, base: u64, units: &[&str]) -> String {
     let mut divisor = 1_u64;
     let mut unit = 0;

@@ -1,13 +1,19 @@
 //! One file per verb: reads its options, calls an operation of `dcp`, hands the report to `output`.
 
+mod diff;
+mod facts;
 mod help;
 mod inspect;
 mod names;
 mod open;
+mod seal;
+mod verify;
+mod write;
 
 use std::time::Instant;
 
-use dcp::{Cancel, Progress, Result};
+use dcp::{Cancel, Error, Progress, Result};
+use fqn::{Entry, pattern::Pattern};
 
 use crate::cli::{Cli, Global, Verb};
 use crate::exit::{self, Code};
@@ -41,6 +47,23 @@ pub(crate) fn run(cli: &Cli) -> Result<Code> {
             clap_complete::generate(args.shell, &mut crate::cli::command(), "ckpt", &mut anstream::stdout());
             Ok(exit::DONE)
         }
-        _ => Err(dcp::Error::unsupported("this verb is on its way")),
+        Verb::Verify(args) => verify::run(&context, args),
+        Verb::Convert(args) => write::convert(&context, args),
+        Verb::Reshard(args) => write::reshard(&context, args),
+        Verb::Export(args) => write::export(&context, args),
+        Verb::Diff(args) => diff::run(&context, args),
+        Verb::Seal(args) => seal::run(&context, args),
     }
+}
+
+/// Whether a tensor is among those that `glob` selects.
+fn matches(glob: Option<&Pattern>, entry: &Entry) -> bool {
+    glob.is_none_or(|glob| glob.matches(entry.fqn.as_str()))
+}
+
+/// The pattern that a `#GLOB` means.
+fn pattern(glob: Option<&str>) -> Result<Option<Pattern>> {
+    let read =
+        |text| Pattern::new(text).map_err(|e| Error::incompatible(format!("#{text}: {e}")).caused_by(e));
+    glob.map(read).transpose()
 }

@@ -1,23 +1,23 @@
-//! `ckpt fqn`: the table of names as a baseline, and checks of a checkpoint against one.
+//! `ckpt fqn`: writes the table of a checkpoint's names, or checks a checkpoint against one.
 
 use std::io::Write;
 
 use dcp::formats::{Depth, OpenOptions};
-use dcp::ops::naming::{self, NamingRequest};
-use dcp::{Catalog, Error, Place, Result};
-use fqn::baseline::{self, CheckReport, Observed, Piece};
+use dcp::ops::naming;
+use dcp::{Catalog, Chunk, Error, Place, Result};
+use fqn::baseline::{self, CheckReport, Finding, Observed, Piece};
+use fqn::{Entry, Registry};
 use serde::Serialize;
 
-use super::{Context, open};
+use super::{Context, facts, open};
 use crate::output::{
-    Render,
-    style::{harmless, word},
-    table::{Align, Table},
+    self, Render,
+    style::{self, harmless},
 };
-use crate::{cli, exit, output};
+use crate::{cli, exit, files};
 
-/// Runs `fqn baseline` or `fqn check`.
-pub(crate) fn run(context: &Context<'_>, verb: &cli::FqnVerb) -> Result<exit::Code> {
+/// Writes or checks.
+pub(super) fn run(context: &Context<'_>, verb: &cli::FqnVerb) -> Result<exit::Code> {
     match verb {
         cli::FqnVerb::Baseline(args) => write(context, args),
         cli::FqnVerb::Check(args) => check(context, args),
@@ -26,61 +26,54 @@ pub(crate) fn run(context: &Context<'_>, verb: &cli::FqnVerb) -> Result<exit::Co
 
 /// What was written.
 #[derive(Debug, Serialize)]
-struct Written {
-    baseline: String,
+struct Wrote {
+    file: String,
     tensors: usize,
     placement: String,
 }
 
 fn write(context: &Context<'_>, args: &cli::Baseline) -> Result<exit::Code> {
     let opened = open::open(&args.target, OpenOptions::new().depth(Depth::Catalog))?;
-    let request = NamingRequest {
-        preset: args.naming.preset.clone(),
-        rules: args.naming.rules.as_deref().map(open::text_of).transpose()?,
-        place: args.naming.place.clone(),
-        ..NamingRequest::default()
-    };
-    let named = naming::name(&opened.source.catalog().registry, &request)?;
+    let catalog = opened.source.catalog();
+    let glob = super::pattern(args.target.glob.as_deref())?;
+    let registry = selected(catalog, |entry| super::matches(glob.as_ref(), entry))?;
+    let named = naming::name(&registry, &facts::naming(&args.naming, catalog)?)?;
     let text = baseline::write(&named.registry).map_err(|e| Error::internal(e.to_string()))?;
-    let Some(path) = &args.output else {
+    let Some(file) = &args.output else {
         anstream::stdout().write_all(text.as_bytes()).place("stdout")?;
         return Ok(exit::DONE);
     };
-    // A baseline is written once, before any split; one that is there is somebody's reference.
-    let mut file = std::fs::File::create_new(path).place(path.display())?;
-    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).place(path.display())?;
-    let written = Written {
-        baseline: path.display().to_string(),
-        tensors: named.registry.len(),
-        placement: named.origin,
-    };
-    output::show(context.global, &args.target.to_string(), context.since, &opened.warnings, &written)?;
+    files::create(file, text.as_bytes())?;
+    let wrote =
+        Wrote { file: file.display().to_string(), tensors: named.registry.len(), placement: named.origin };
+    output::show(context, &args.target.to_string(), &opened.warnings, &wrote)?;
     Ok(exit::DONE)
 }
 
-impl Render for Written {
-    const SCHEMA: &'static str = "ckpt.fqn.baseline/1";
+impl Render for Wrote {
+    fn schema(&self) -> &'static str {
+        "ckpt.fqn.baseline/1"
+    }
 
     fn human(&self, _width: Option<usize>) -> String {
         format!(
-            "{}  {} tensors to {}; placement: {}\n",
-            word("wrote"),
+            "written    {}\ntensors    {}\nplacement  {}\n",
+            harmless(&self.file),
             self.tensors,
-            self.baseline,
             self.placement
         )
     }
 
     fn plain(&self) -> String {
-        format!("wrote\t{}\t{}\n", self.baseline, self.tensors)
+        format!("written\t{}\t{}\n", harmless(&self.file), self.tensors)
     }
 
     fn quiet(&self) -> String {
-        self.baseline.clone() + "\n"
+        harmless(&self.file) + "\n"
     }
 }
 
-/// A check's result, with what it was made against.
+/// What does not agree.
 #[derive(Debug, Serialize)]
 struct Checked {
     baseline_file: String,
@@ -89,99 +82,116 @@ struct Checked {
 }
 
 fn check(context: &Context<'_>, args: &cli::Check) -> Result<exit::Code> {
-    let expected = baseline::read(&open::text_of(&args.baseline)?)
-        .map_err(|e| Error::corrupt(format!("{}: {e}", args.baseline.display())).caused_by(e))?;
-    let opened = open::open(&args.target, OpenOptions::new().depth(Depth::Catalog))?;
+    let file = args.baseline.display().to_string();
+    let text = open::text_of(&args.baseline)?;
+    let baseline = baseline::read(&text).map_err(|e| {
+        let hint = "`ckpt fqn baseline CHECKPOINT -o FILE` writes one";
+        Error::incompatible(format!("{file}: {e}")).caused_by(e).hint(hint)
+    })?;
+    let opened = open::open(&args.target, OpenOptions::new())?;
     let catalog = opened.source.catalog();
-    let expected = if args.model_only { model_of(&expected)? } else { expected };
-    let observed = if args.model_only { model_of(&catalog.registry)? } else { catalog.registry.clone() };
-    let pieces = pieces(catalog);
-    let report = baseline::check(&expected, Observed { registry: &observed, pieces: &pieces });
-    let code = if report.is_clean() { exit::DONE } else { exit::DIFFERENT };
-    let checked =
-        Checked { baseline_file: args.baseline.display().to_string(), clean: report.is_clean(), report };
-    output::show(context.global, &args.target.to_string(), context.since, &opened.warnings, &checked)?;
-    Ok(code)
+    let glob = super::pattern(args.target.glob.as_deref())?;
+    let wanted =
+        |entry: &Entry| (!args.model_only || entry.role.is_model()) && super::matches(glob.as_ref(), entry);
+    let (registry, expected) = (selected(catalog, wanted)?, kept(&baseline, wanted)?);
+    let pieces = pieces(catalog, &registry);
+    let report = baseline::check(&expected, Observed { registry: &registry, pieces: &pieces });
+    let checked = Checked { baseline_file: file, clean: report.is_clean(), report };
+    output::show(context, &args.target.to_string(), &opened.warnings, &checked)?;
+    Ok(if checked.clean { exit::DONE } else { exit::DIFFERENT })
 }
 
-fn model_of(registry: &fqn::Registry) -> Result<fqn::Registry> {
-    let mut model = fqn::Registry::new();
-    for entry in registry.entries().iter().filter(|entry| entry.role.is_model()) {
-        model.push(entry.clone()).map_err(|e| Error::internal(e.to_string()))?;
+fn selected(catalog: &Catalog, wanted: impl Fn(&Entry) -> bool) -> Result<Registry> {
+    kept(&catalog.registry, wanted)
+}
+
+fn kept(registry: &Registry, wanted: impl Fn(&Entry) -> bool) -> Result<Registry> {
+    let mut kept = Registry::new();
+    for entry in registry.entries().iter().filter(|entry| wanted(entry)) {
+        kept.push(entry.clone()).map_err(|e| Error::internal(e.to_string()))?;
     }
-    Ok(model)
+    Ok(kept)
 }
 
-/// Who holds what: chunks by file, so that one box claimed by two files is seen.
-fn pieces(catalog: &Catalog) -> Vec<Piece> {
+/// Who holds which part, with its CRC-32 where one covers exactly that part: what collisions are found by.
+fn pieces(catalog: &Catalog, registry: &Registry) -> Vec<Piece> {
     let mut pieces = Vec::new();
     for (entry, chunks) in catalog.iter() {
+        let id = entry.id();
+        if registry.position(&id).is_none() {
+            continue;
+        }
         pieces.extend(chunks.chunks.iter().map(|chunk| Piece {
-            id: entry.id(),
+            id: id.clone(),
             holder: catalog.file(chunk.file).map_or_else(|_| String::new(), |file| file.path.clone()),
             offset: chunk.region.offsets().iter().copied().collect(),
             extent: chunk.region.extents().iter().copied().collect(),
-            digest: None,
+            digest: digest(entry, chunk),
         }));
     }
     pieces
 }
 
-impl Checked {
-    fn table(&self) -> Table {
-        let columns = [
-            ("finding", Align::Left),
-            ("tensor", Align::Left),
-            ("what", Align::Left),
-            ("what to do", Align::Left),
-        ];
-        let mut table = Table::new(&columns);
-        for finding in &self.report.findings {
-            let name = match &finding.observed {
-                Some(seen) if *seen != finding.id => format!("{} as {seen}", finding.id),
-                _ => finding.id.to_string(),
-            };
-            let cells = [finding.code.text(), &name, &finding.detail, &finding.advice];
-            table.row(cells.map(harmless));
-        }
-        table
-    }
-
-    fn summary(&self) -> String {
-        let verdict = if self.clean { "ok" } else { "different" };
-        format!(
-            "{}  {} of {} tensors of the baseline agree, {} findings\n",
-            word(verdict),
-            self.report.agreeing,
-            self.report.baseline,
-            self.report.findings.len()
-        )
-    }
+fn digest(entry: &Entry, chunk: &Chunk) -> Option<[u64; 2]> {
+    let record = chunk.record.filter(|record| {
+        record.offset == chunk.offset && Some(record.len) == chunk.span(entry.dtype) && chunk.is_packed()
+    })?;
+    Some([u64::from(record.crc32), record.len])
 }
 
 impl Render for Checked {
-    const SCHEMA: &'static str = "ckpt.fqn.check/1";
+    fn schema(&self) -> &'static str {
+        "ckpt.fqn.check/1"
+    }
 
     fn human(&self, _width: Option<usize>) -> String {
         let mut text = String::new();
         for finding in &self.report.findings {
-            let seen = finding.observed.as_ref().map_or_else(String::new, |seen| format!(" (here {seen})"));
-            text += &format!(
-                "{}  {}{}\n",
-                word(finding.code.text()),
-                harmless(&finding.id.to_string()),
-                harmless(&seen)
-            );
-            text += &format!("    {}\n    {}\n", harmless(&finding.detail), harmless(&finding.advice));
+            let word = finding.code.text();
+            let pad = " ".repeat(18_usize.saturating_sub(word.len()));
+            text += &format!("{}{pad}{}\n", style::word(word), name(finding));
+            text += &format!("{:18}{}\n", "", harmless(&finding.detail));
+            text += &format!("{:18}{}\n", "", style::faint(&harmless(&finding.advice)));
         }
-        text + &self.summary()
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        let verdict = if self.clean { style::word("ok") } else { style::word("different") };
+        let CheckReport { baseline, observed, agreeing, findings, .. } = &self.report;
+        text + &format!(
+            "{:18}{verdict}  {agreeing} of {baseline} tensors agree, {observed} in the checkpoint, {} findings\n",
+            "verdict",
+            findings.len()
+        )
     }
 
     fn plain(&self) -> String {
-        if self.report.findings.is_empty() { String::new() } else { self.table().plain() }
+        let line = |finding: &Finding| {
+            let observed = finding.observed.as_ref().map(ToString::to_string).unwrap_or_default();
+            let fields = [
+                finding.code.text().to_owned(),
+                finding.id.to_string(),
+                observed,
+                finding.detail.clone(),
+                finding.advice.clone(),
+            ];
+            fields.map(|field| harmless(&field)).join("\t") + "\n"
+        };
+        let findings: String = self.report.findings.iter().map(line).collect();
+        let verdict = if self.clean { "ok" } else { "different" };
+        let CheckReport { baseline, observed, agreeing, .. } = &self.report;
+        findings
+            + &format!("summary\t{verdict}\t{agreeing} agree\t{baseline} expected\t{observed} observed\n")
     }
 
     fn quiet(&self) -> String {
-        self.report.findings.iter().map(|finding| format!("{}\n", finding.id)).collect()
+        self.report.findings.iter().map(|finding| harmless(&finding.id.to_string()) + "\n").collect()
+    }
+}
+
+fn name(finding: &Finding) -> String {
+    match &finding.observed {
+        Some(observed) if *observed != finding.id => harmless(&format!("{} -> {observed}", finding.id)),
+        _ => harmless(&finding.id.to_string()),
     }
 }

@@ -187,7 +187,9 @@ fn choose(catalog: &Catalog, request: &Request<'_>) -> Result<Vec<usize>> {
 }
 
 impl Render for Card {
-    const SCHEMA: &'static str = "ckpt.inspect/1";
+    fn schema(&self) -> &'static str {
+        "ckpt.inspect/1"
+    }
 
     fn human(&self, width: Option<usize>) -> String {
         let mut lines = vec![self.head(), format!("format     {}: {}", self.format, self.variant)];

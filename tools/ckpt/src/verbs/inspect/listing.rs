@@ -5,7 +5,7 @@ use fqn::{Entry, Role, fold};
 use serde::Serialize;
 
 use crate::output::{
-    style::harmless,
+    style::{self, harmless},
     table::{Align, Table},
     units,
 };
@@ -240,8 +240,7 @@ pub(super) fn object_table(lines: &[ObjectLine]) -> Table {
     let mut table = Table::new(&columns);
     for line in lines {
         let value = line.value.as_ref().map(|value| harmless(&value.to_string())).unwrap_or_default();
-        let short =
-            if value.chars().count() > 60 { value.chars().take(59).chain(['…']).collect() } else { value };
+        let short = style::shortened(&value, 60);
         table.row([harmless(&line.key), line.encoding.to_owned(), line.bytes.to_string(), short]);
     }
     table

@@ -20,7 +20,7 @@ pub(crate) fn run(context: &Context<'_>, args: &cli::Inspect) -> Result<exit::Co
     if let Some(text) = &args.value {
         let verify = if args.unverified { Verify::None } else { Verify::Records };
         let value = values::read(&*opened.source, text, verify)?;
-        output::show(context.global, &args.target.to_string(), context.since, &opened.warnings, &value)?;
+        output::show(context, &args.target.to_string(), &opened.warnings, &value)?;
         return Ok(exit::DONE);
     }
     let glob = args.filter.as_deref().or(args.target.glob.as_deref());
@@ -33,6 +33,6 @@ pub(crate) fn run(context: &Context<'_>, args: &cli::Inspect) -> Result<exit::Co
         objects: args.objects,
     };
     let card = Card::new(&opened, &request)?;
-    output::show(context.global, &args.target.to_string(), context.since, &opened.warnings, &card)?;
+    output::show(context, &args.target.to_string(), &opened.warnings, &card)?;
     Ok(exit::DONE)
 }

@@ -112,7 +112,9 @@ fn decode(dtype: Dtype, bytes: &[u8]) -> Result<Vec<serde_json::Value>> {
 }
 
 impl Render for Values {
-    const SCHEMA: &'static str = "ckpt.inspect.value/1";
+    fn schema(&self) -> &'static str {
+        "ckpt.inspect.value/1"
+    }
 
     fn human(&self, _width: Option<usize>) -> String {
         format!(

@@ -1,0 +1,113 @@
+//! The verbs that write a checkpoint: `convert`, `reshard`, `export`. They differ in their options; what they do is one.
+//!
+//! ```text
+//!  options ─► Job ─► open ─► prepare ─► plan shown (--dry-run, --plan) or compared (--apply)
+//!                                    └► sink ─► engine ─► [--verify: opened again, proven] ─► result
+//! ```
+//!
+//! Invariant: nothing is created before the plan stands, so a request that does not fit leaves nothing behind.
+
+mod job;
+mod outcome;
+mod plan;
+mod proof;
+mod target;
+
+pub(super) use self::target::{RUN, root_is_free, writer};
+
+use dcp::engine::{self, RunOptions};
+use dcp::formats::OpenOptions;
+use dcp::ops::prepare::{Prepared, prepare};
+use dcp::{Error, ErrorKind, Result};
+
+use self::job::Job;
+use self::outcome::Outcome;
+use super::{Context, open, open::Opened, verify};
+use crate::{cli, exit, output};
+
+pub(super) fn convert(context: &Context<'_>, args: &cli::Convert) -> Result<exit::Code> {
+    run(context, &Job::convert(args))
+}
+
+pub(super) fn reshard(context: &Context<'_>, args: &cli::Reshard) -> Result<exit::Code> {
+    run(context, &Job::reshard(args))
+}
+
+pub(super) fn export(context: &Context<'_>, args: &cli::Export) -> Result<exit::Code> {
+    run(context, &Job::export(args))
+}
+
+fn run(context: &Context<'_>, job: &Job<'_>) -> Result<exit::Code> {
+    let opened = open::open(job.source, OpenOptions::new())?;
+    let target = target::Target::of(job, &opened)?;
+    let request = job.request(context, &opened, &target)?;
+    let prepared = prepare(opened.source.catalog(), &request).map_err(|error| {
+        let bare = error.hint_text().is_none() && error.kind() == ErrorKind::Incompatible;
+        if bare {
+            error.hint("`ckpt help meshes` and `ckpt help placement` say how both are written")
+        } else {
+            error
+        }
+    })?;
+    changes_something(&opened, &target, &prepared)?;
+    if let Some(file) = &job.writing.apply {
+        plan::must_equal(file, &prepared.plan)?;
+    }
+    if job.writing.dry_run || job.writing.plan.is_some() {
+        return plan::show(context, job, &opened, &target, &prepared);
+    }
+    let outcome = write(context, job, &opened, &target, &prepared)?;
+    output::show(context, &job.source.to_string(), &opened.warnings, &outcome)?;
+    Ok(exit::DONE)
+}
+
+fn write(
+    context: &Context<'_>,
+    job: &Job<'_>,
+    opened: &Opened,
+    target: &target::Target,
+    prepared: &Prepared,
+) -> Result<Outcome> {
+    let mut sink = target.sink(job, opened, prepared)?;
+    let options = RunOptions {
+        max_memory: context.global.max_memory,
+        threads: verify::threads(context),
+        ..RunOptions::default()
+    };
+    let source = &*opened.source;
+    let done = engine::run(source, &mut *sink, &prepared.copy, &options, &*context.progress, &context.cancel);
+    let (committed, report) = done.map_err(|error| match error.kind() {
+        ErrorKind::Cancelled => error.hint("run the same command again: it goes on with what is finished"),
+        _ => error,
+    })?;
+    let mut outcome = Outcome::new(job, opened, target, prepared, committed, report);
+    if job.writing.verify {
+        let proven = proof::prove(context, &outcome.target, &outcome.report);
+        let proven =
+            proven.map_err(|error| error.at(format!("{} was written, and does not hold", outcome.target)))?;
+        outcome.verified = Some(proven);
+    }
+    Ok(outcome)
+}
+
+/// A copy of a checkpoint beside itself, in the same layout, is nobody's wish.
+fn changes_something(opened: &Opened, target: &target::Target, prepared: &Prepared) -> Result<()> {
+    let (catalog, spec) = (opened.source.catalog(), &prepared.copy.spec);
+    let same_layout = catalog.mesh == spec.mesh && catalog.split == spec.split;
+    let tensors = spec.tensors.iter().map(|tensor| &tensor.entry);
+    if target.in_place && same_layout && tensors.eq(catalog.registry.entries()) {
+        let mesh = prepared.plan.to.short();
+        return Err(Error::new(
+            ErrorKind::Conflict,
+            format!("{}: it is laid out for {mesh} already", opened.location),
+        )
+        .hint("nothing was written; give a TARGET to copy it to"));
+    }
+    Ok(())
+}
+
+/// The refusal of a target that something else has.
+fn taken(place: &str, what: &str) -> Error {
+    Error::new(ErrorKind::Conflict, format!("{place}: {what}"))
+        .hint("nothing is ever overwritten; give another target, or remove this one")
+}

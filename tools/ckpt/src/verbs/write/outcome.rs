@@ -1,0 +1,157 @@
+//! [`Outcome`]: what was written, where, and what proves it.
+
+use dcp::engine::Report;
+use dcp::ops::prepare::Prepared;
+use dcp::{Committed, Format};
+use serde::Serialize;
+
+use super::Opened;
+use super::job::{Job, Verb};
+use super::proof::Proven;
+use super::target::Target;
+use crate::output::{
+    Render,
+    style::{self, harmless},
+    units,
+};
+
+/// What became of a writing verb.
+#[derive(Debug, Serialize)]
+pub(super) struct Outcome {
+    #[serde(skip)]
+    verb: Verb,
+    source: String,
+    source_format: &'static str,
+    /// As the next command takes it.
+    pub(super) target: String,
+    format: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    step: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sequence: Option<u64>,
+    /// Mesh that the target is laid out for, where its format keeps shards.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mesh: Option<String>,
+    meshes_read: Vec<String>,
+    placement: String,
+    bytes: u64,
+    files: usize,
+    tensors: usize,
+    /// Tensors for which the source records a fingerprint to compare with.
+    fingerprints_recorded: usize,
+    notes: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) verified: Option<Proven>,
+    pub(super) report: Report,
+}
+
+impl Outcome {
+    pub(super) fn new(
+        job: &Job<'_>,
+        opened: &Opened,
+        target: &Target,
+        prepared: &Prepared,
+        committed: Committed,
+        report: Report,
+    ) -> Self {
+        let catalog = opened.source.catalog();
+        let place = match committed.sequence {
+            Some(sequence) => format!("{}@seq:{sequence}", target.location),
+            None => target.location.clone(),
+        };
+        let recorded = |tensor: usize| catalog.tensors.get(tensor).is_some_and(|it| it.fingerprint.is_some());
+        Self {
+            verb: job.verb,
+            source: opened.location.clone(),
+            source_format: catalog.format.name(),
+            target: place,
+            format: job.format.name(),
+            step: prepared.copy.spec.step,
+            sequence: committed.sequence,
+            mesh: keeps_shards(job.format).then(|| prepared.plan.to.to_string()),
+            meshes_read: job.meshes_read(),
+            placement: prepared.named.origin.clone(),
+            bytes: committed.bytes,
+            files: committed.files,
+            tensors: report.fingerprints.len(),
+            fingerprints_recorded: prepared.copy.sources.iter().filter(|it| recorded(it.tensor)).count(),
+            notes: prepared.notes.clone(),
+            verified: None,
+            report,
+        }
+    }
+
+    fn proof(&self) -> String {
+        let Report { proven, bytes_verified, bytes_read, .. } = &self.report;
+        let checked = format!(
+            "{} of {} read against checksums",
+            units::bytes(*bytes_verified),
+            units::bytes(*bytes_read)
+        );
+        match self.fingerprints_recorded {
+            0 => format!("{checked}; the source records no fingerprints, the copy's are computed"),
+            recorded => format!("fingerprints {proven}/{recorded} equal to the source's; {checked}"),
+        }
+    }
+
+    fn pace(&self) -> String {
+        let Report { bytes_written, seconds, skipped_files, .. } = &self.report;
+        let rate = units::bytes(units::rate(*bytes_written, *seconds));
+        let resumed = match skipped_files {
+            0 => String::new(),
+            skipped => format!(", {} finished before", units::many(*skipped, "file")),
+        };
+        format!(
+            "{} in {}, {seconds:.2} s, {rate}/s{resumed}",
+            units::bytes(self.bytes),
+            units::many(self.files, "file")
+        )
+    }
+}
+
+/// Whether a target of the format is cut by its mesh.
+pub(super) const fn keeps_shards(format: Format) -> bool {
+    matches!(format, Format::Native | Format::TorchDcp)
+}
+
+impl Render for Outcome {
+    fn schema(&self) -> &'static str {
+        self.verb.schema()
+    }
+
+    fn human(&self, _width: Option<usize>) -> String {
+        let mut text = format!("{:11}{} ({})\n", "from", harmless(&self.source), self.source_format);
+        let step = self.step.map(|step| format!(", step {step}")).unwrap_or_default();
+        text +=
+            &format!("{}    {} ({}{step})\n", style::word("written"), harmless(&self.target), self.format);
+        for read in &self.meshes_read {
+            text += &format!("{:11}{read}\n", "mesh");
+        }
+        if self.mesh.is_some() {
+            text += &format!("{:11}{}\n", "placement", self.placement);
+        }
+        text += &format!("{:11}{}, {}\n", "size", units::many(self.tensors, "tensor"), self.pace());
+        text += &format!("{:11}{}\n", "proof", self.proof());
+        if let Some(proven) = &self.verified {
+            text += &format!(
+                "{:11}{} of {} tensors equal when read back\n",
+                "verified", proven.tensors, self.tensors
+            );
+        }
+        text + &self.notes.iter().map(|note| format!("{:11}{}\n", "note", harmless(note))).collect::<String>()
+    }
+
+    fn plain(&self) -> String {
+        let mut text = format!("written\t{}\t{}\n", harmless(&self.target), self.format);
+        text += &self.meshes_read.iter().map(|read| format!("mesh\t{read}\n")).collect::<String>();
+        let Report { seconds, proven, .. } = &self.report;
+        text += &format!("tensors\t{}\nbytes\t{}\nfiles\t{}\n", self.tensors, self.bytes, self.files);
+        text += &format!("seconds\t{seconds:.3}\nfingerprints\t{proven}\t{}\n", self.fingerprints_recorded);
+        text += &self.verified.iter().map(|it| format!("verified\t{}\n", it.tensors)).collect::<String>();
+        text + &self.notes.iter().map(|note| format!("note\t{}\n", harmless(note))).collect::<String>()
+    }
+
+    fn quiet(&self) -> String {
+        harmless(&self.target) + "\n"
+    }
+}

@@ -1,0 +1,157 @@
+//! [`Target`]: where a checkpoint is written, whether that place is free, and the sink that writes there.
+
+use std::path::{Path, PathBuf};
+
+use dcp::commit::{Label, LogOptions};
+use dcp::formats::native::{NativeSink, SinkOptions};
+use dcp::formats::{hf, safetensors, torch_dcp};
+use dcp::manifest::Origin;
+use dcp::ops::prepare::Prepared;
+use dcp::store::{Root, Stores, local_path};
+use dcp::{Error, Format, Place, Result, Sink};
+
+use super::{Job, Opened, taken};
+
+/// The run that commits of a person at a terminal belong to.
+pub(in crate::verbs) const RUN: &str = "main";
+
+/// Where it is written.
+pub(super) struct Target {
+    /// As the user gave it, or the source's root.
+    pub(super) location: String,
+    /// Whether it is the source's own root.
+    pub(super) in_place: bool,
+}
+
+impl Target {
+    /// Decides the place and checks that it is free.
+    ///
+    /// # Errors
+    /// `Conflict` where something is there; `Incompatible` for a source that has no root of its own.
+    pub(super) fn of(job: &Job<'_>, opened: &Opened) -> Result<Self> {
+        let Some(location) = job.target else {
+            return Self::in_place(opened);
+        };
+        if location.is_empty() {
+            return Err(Error::incompatible("the target is an empty path"));
+        }
+        let target = Self { location: location.to_owned(), in_place: same(location, &opened.location) };
+        match (job.format, local_path(location)) {
+            (Format::Native, _) => root_is_free(location)?,
+            (_, Some(path)) => is_free(&path)?,
+            (format, None) => {
+                return Err(Error::unsupported(format!(
+                    "{location}: {} is written to local folders only",
+                    format.name()
+                ))
+                .hint("--as native writes to stores; or copy the folder there afterwards"));
+            }
+        }
+        Ok(target)
+    }
+
+    fn in_place(opened: &Opened) -> Result<Self> {
+        if opened.commit.is_none() {
+            return Err(Error::incompatible(format!(
+                "{}: only a native root can be resharded in place",
+                opened.location
+            ))
+            .hint("give a TARGET to write a native store to"));
+        }
+        Ok(Self { location: opened.location.clone(), in_place: true })
+    }
+
+    /// The sink that writes there. Creates a native root where there is none.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub(super) fn sink(&self, job: &Job<'_>, opened: &Opened, prepared: &Prepared) -> Result<Box<dyn Sink>> {
+        Ok(match job.format {
+            Format::Native => Box::new(self.native(job, opened)?),
+            Format::TorchDcp => Box::new(torch_dcp::DcpSink::new(&self.path()?, structure(job))),
+            Format::Hf => Box::new(hf::HfSink::new(&self.path()?, folder(job, prepared))),
+            Format::Safetensors => Box::new(safetensors::SafetensorsSink::new(&self.path()?)),
+            Format::Pt => {
+                return Err(Error::unsupported("torch.save archives are not written by this build"));
+            }
+        })
+    }
+
+    fn path(&self) -> Result<PathBuf> {
+        local_path(&self.location).ok_or_else(|| Error::internal(format!("{} is no path", self.location)))
+    }
+
+    fn native(&self, job: &Job<'_>, opened: &Opened) -> Result<NativeSink> {
+        let root = Root::create(&self.location, &Stores::new()).place(&self.location)?;
+        let commit = opened.commit.as_ref();
+        let run = match commit {
+            Some(commit) => commit.run.clone(),
+            None => RUN.parse::<Label>().map_err(|e| Error::internal(e.to_string()))?,
+        };
+        let catalog = opened.source.catalog();
+        let mut options = SinkOptions::new(run);
+        options.parent = commit.filter(|_| self.in_place).map(|commit| commit.seq);
+        options.step = job.step;
+        options.origin = Some(Origin {
+            format: catalog.format,
+            variant: catalog.variant.clone(),
+            place: job.source.to_string(),
+        });
+        options.log = LogOptions { writer: writer(), ..LogOptions::default() };
+        Ok(NativeSink::new(root, options))
+    }
+}
+
+/// Who writes, as records say.
+pub(in crate::verbs) fn writer() -> String {
+    concat!("ckpt ", env!("CARGO_PKG_VERSION")).to_owned()
+}
+
+fn same(a: &str, b: &str) -> bool {
+    let real = |text: &str| local_path(text).and_then(|path| path.canonicalize().ok());
+    a == b || real(a).is_some_and(|a| Some(a) == real(b))
+}
+
+fn is_free(path: &Path) -> Result<()> {
+    match path.symlink_metadata() {
+        Ok(_) => Err(taken(&path.display().to_string(), "the target exists")),
+        Err(_) => Ok(()),
+    }
+}
+
+/// A root gains a commit; a folder of anything else is left alone.
+///
+/// # Errors
+/// `Conflict`, naming what is there.
+pub(in crate::verbs) fn root_is_free(location: &str) -> Result<()> {
+    let Some(path) = local_path(location) else { return Ok(()) };
+    let Ok(found) = path.metadata() else { return Ok(()) };
+    let place = path.display().to_string();
+    if !found.is_dir() {
+        return Err(taken(&place, "the target is a file, and a native store is a folder"));
+    }
+    let entries = std::fs::read_dir(&path).place(&place)?;
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let ours = |name: &String| name == "commits" || name.starts_with("step-") || name.starts_with('.');
+    match names.filter(|name| !ours(name)).min() {
+        Some(name) => {
+            Err(taken(&place, &format!("the target holds {name}, which is no part of a native store")))
+        }
+        None => Ok(()),
+    }
+}
+
+fn structure(job: &Job<'_>) -> torch_dcp::Structure {
+    match job.writing.names.as_deref() {
+        Some("torchtitan") => torch_dcp::Structure::TorchTitan,
+        _ => torch_dcp::Structure::Nested,
+    }
+}
+
+fn folder(job: &Job<'_>, prepared: &Prepared) -> hf::HfOptions {
+    let mut options = hf::HfOptions::new();
+    options.max_shard_bytes = job.max_shard_size;
+    options.config_folder.clone_from(&job.naming.config);
+    options.facts.num_attention_heads = prepared.named.facts.heads;
+    options
+}
