@@ -70,7 +70,8 @@ impl Work<'_> {
             let others: Vec<_> = (1..threads).map(|_| scope.spawn(|| self.serve(progress, cancel))).collect();
             let mut outcome = self.serve(progress, cancel);
             for other in others {
-                let theirs = other.join().unwrap_or_else(|_| Err(Error::internal("a proving thread panicked")));
+                let theirs =
+                    other.join().unwrap_or_else(|_| Err(Error::internal("a proving thread panicked")));
                 outcome = outcome.and(theirs);
             }
             outcome
@@ -110,7 +111,8 @@ impl Work<'_> {
             cancel.check()?;
             buffer.resize(usize::try_from(tensor.grid.bytes_of(&tile)).unwrap_or_default(), 0);
             gather(&mut cursor, &tensor, &tile, buffer)?;
-            sum.add_run(ElementWidth::of(entry.dtype), first, buffer).map_err(|e| Error::internal(e.to_string()))?;
+            sum.add_run(ElementWidth::of(entry.dtype), first, buffer)
+                .map_err(|e| Error::internal(e.to_string()))?;
             first += tile.elements();
             progress.advance(buffer.len() as u64);
         }

@@ -283,7 +283,8 @@ fn translate(
         translated.translations.iter().map(|it| position(&it.from)).collect::<Result<Vec<_>>>()?;
     let maps = translated.translations.into_iter().map(|translation| translation.map).collect();
     let naming = NamingRequest { facts: named.facts, ..NamingRequest::default() };
-    let renamed = Named { origin: named.origin, ..naming::name(&translated.registry, &naming)? };
+    let mut renamed = naming::name(&translated.registry, &naming)?;
+    renamed.origin = named.origin;
     *chosen = Chosen { registry: translated.registry, positions };
     Ok((renamed, maps))
 }

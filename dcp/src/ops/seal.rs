@@ -67,7 +67,15 @@ impl SealOptions {
     #[must_use]
     pub fn new(base: impl Into<String>, run: Label) -> Self {
         let (log, stores) = (LogOptions::default(), Stores::new());
-        Self { base: base.into(), run, step: None, registry: None, extra: serde_json::Map::new(), log, stores }
+        Self {
+            base: base.into(),
+            run,
+            step: None,
+            registry: None,
+            extra: serde_json::Map::new(),
+            log,
+            stores,
+        }
     }
 }
 

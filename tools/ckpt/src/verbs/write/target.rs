@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use dcp::commit::{Label, LogOptions};
 use dcp::formats::native::{NativeSink, SinkOptions};
-use dcp::formats::{hf, safetensors, torch_dcp};
+use dcp::formats::{hf, safetensors, torch_dcp, torch_pt};
 use dcp::manifest::Origin;
 use dcp::ops::prepare::Prepared;
 use dcp::store::{Root, Stores, local_path};
@@ -71,9 +71,7 @@ impl Target {
             Format::TorchDcp => Box::new(torch_dcp::DcpSink::new(&self.path()?, structure(job))),
             Format::Hf => Box::new(hf::HfSink::new(&self.path()?, folder(job, prepared))),
             Format::Safetensors => Box::new(safetensors::SafetensorsSink::new(&self.path()?)),
-            Format::Pt => {
-                return Err(Error::unsupported("torch.save archives are not written by this build"));
-            }
+            Format::Pt => Box::new(torch_pt::PtSink::new(&self.path()?)),
         })
     }
 
