@@ -1,8 +1,8 @@
 //! What kind of container each path of a nested state dict leads to, where the path alone does not tell.
 //!
 //! Keys alone mean a dict, numbers alone a list. The rest is kept in the catalog's extra facts, so that a file written
-//! again has its `OrderedDict`s (with the `_metadata` that torch puts on them), its tuples, and its dicts keyed by
-//! numbers, such as an optimizer's `state`.
+//! again has its `OrderedDict`s (with the `_metadata` that torch puts on them), its tuples, its dicts keyed by numbers,
+//! such as an optimizer's `state`, and its keys in their order.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -26,6 +26,8 @@ pub(super) struct Container {
     pub(super) kind: Kind,
     /// The pickle of its attributes, where it has any.
     pub(super) state: Option<Vec<u8>>,
+    /// Its keys in order, where that is not tensors first, then values: a catalog lists them apart.
+    pub(super) order: Vec<PathPart>,
 }
 
 /// Kinds of containers.
@@ -50,6 +52,8 @@ struct Kept {
     kind: Kind,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     state: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    order: Vec<Value>,
 }
 
 /// Keeps containers among extra facts.
@@ -61,6 +65,7 @@ pub(super) fn keep(containers: &[Container], extra: &mut Map<String, Value>) -> 
             path: container.path.iter().map(PathPart::to_json).collect(),
             kind: container.kind,
             state: container.state.as_deref().map(to_hex),
+            order: container.order.iter().map(PathPart::to_json).collect(),
         })
         .collect();
     if !kept.is_empty() {
@@ -78,10 +83,12 @@ pub(super) fn kept(extra: &Map<String, Value>) -> Result<Vec<Container>> {
     let Some(value) = extra.get(EXTRA) else { return Ok(Vec::new()) };
     let wrong = || Error::corrupt(format!("{EXTRA} does not say what containers there are"));
     let kept: Vec<Kept> = serde_json::from_value(value.clone()).map_err(|error| wrong().caused_by(error))?;
+    let parts = |parts: &[Value]| parts.iter().map(PathPart::from_json).collect::<Option<Vec<_>>>();
     let container = |kept: Kept| {
-        let path: Option<Vec<PathPart>> = kept.path.iter().map(PathPart::from_json).collect();
+        let (path, order) = (parts(&kept.path), parts(&kept.order));
         let state = kept.state.map(|hex| from_hex(&hex).ok_or_else(wrong)).transpose()?;
-        Ok(Container { path: path.ok_or_else(wrong)?, kind: kept.kind, state })
+        let (path, order) = (path.ok_or_else(wrong)?, order.ok_or_else(wrong)?);
+        Ok(Container { path, kind: kept.kind, state, order })
     };
     kept.into_iter().map(container).collect()
 }
@@ -124,8 +131,13 @@ mod tests {
     fn containers_come_back_from_extra_facts_and_nonsense_is_refused() {
         let path = vec![PathPart::Key("optimizer".to_owned()), PathPart::Index(3)];
         let all = [
-            Container { path, kind: Kind::Dict, state: None },
-            Container { path: Vec::new(), kind: Kind::OrderedDict, state: Some(vec![0x80, 2, 0xff]) },
+            Container { path: path.clone(), kind: Kind::Dict, state: None, order: path },
+            Container {
+                path: Vec::new(),
+                kind: Kind::OrderedDict,
+                state: Some(vec![0x80, 2, 0xff]),
+                order: Vec::new(),
+            },
         ];
         let mut extra = Map::new();
         keep(&all, &mut extra).unwrap();

@@ -109,7 +109,7 @@ impl<'a> Walk<'a> {
             let is_tuple = matches!(value.value(), Value::Tuple(_));
             if held.tensor || held.mapping && !is_tuple {
                 if is_tuple {
-                    self.container(Kind::Tuple, None);
+                    self.container(Kind::Tuple, None, Vec::new())?;
                 }
                 let parts: Vec<_> = (0..).map(PathPart::Index).zip(items).collect();
                 return self.parts(parts, key);
@@ -122,6 +122,7 @@ impl<'a> Walk<'a> {
     }
 
     fn mapping(&mut self, value: Ref<'a>, keyed: Vec<(PathPart, Ref<'a>)>, key: &str) -> Result<()> {
+        let order = self.order(&keyed);
         let object = value.as_object();
         if object.as_ref().is_some_and(|object| object.is("collections", "OrderedDict")) {
             let state = object.and_then(|object| object.state);
@@ -129,9 +130,9 @@ impl<'a> Walk<'a> {
                 let held = self.held(*state);
                 !held.tensor && !held.storage
             });
-            self.container(Kind::OrderedDict, state);
-        } else if keyed.iter().any(|(part, _)| matches!(part, PathPart::Index(_))) {
-            self.container(Kind::Dict, None);
+            self.container(Kind::OrderedDict, state, order)?;
+        } else if !order.is_empty() || keyed.iter().any(|(part, _)| matches!(part, PathPart::Index(_))) {
+            self.container(Kind::Dict, None, order)?;
         }
         self.parts(keyed, key)
     }
@@ -150,19 +151,41 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    fn container(&mut self, kind: Kind, state: Option<Ref<'a>>) {
-        let container = Container { path: self.path.clone(), kind, state: None };
+    /// The keys, where a value comes before a tensor.
+    fn order(&mut self, keyed: &[(PathPart, Ref<'a>)]) -> Vec<PathPart> {
+        let tensors: Vec<bool> = keyed.iter().map(|(_, value)| self.held(*value).tensor).collect();
+        let mixed = tensors.windows(2).any(|two| matches!(two, [false, true]));
+        let parts = keyed.iter().map(|(part, _)| part.clone());
+        if mixed { parts.collect() } else { Vec::new() }
+    }
+
+    fn container(&mut self, kind: Kind, state: Option<Ref<'a>>, order: Vec<PathPart>) -> Result<()> {
+        let texts = self.path.iter().chain(&order).map(|part| match part {
+            PathPart::Key(text) => text.len(),
+            PathPart::Index(_) => 0,
+        });
+        let texts: usize = texts.sum();
+        self.spend((texts as u64).saturating_add(LEAF_COST))?;
+        let container = Container { path: self.path.clone(), kind, state: None, order };
         self.out.containers.push((container, state));
+        Ok(())
+    }
+
+    fn spend(&mut self, bytes: u64) -> Result<()> {
+        self.left = self.left.checked_sub(bytes).ok_or_else(|| {
+            Error::corrupt(
+                "the pickle refers to the same values so often that the state dict would be far larger than it",
+            )
+            .hint("no training code writes such a file: it was made to exhaust memory")
+        })?;
+        Ok(())
     }
 
     fn leaf(&mut self, key: &str, content: Content<'a>) -> Result<()> {
         let key = if self.path.is_empty() { ROOT } else { key };
         // The joined key, and once more as the parts of the path.
         let cost = (key.len() as u64).saturating_mul(2).saturating_add(LEAF_COST);
-        self.left = self.left.checked_sub(cost).ok_or_else(|| {
-            Error::corrupt("the pickle refers to the same values so often that the state dict would be far larger than it")
-                .hint("no training code writes such a file: it was made to exhaust memory")
-        })?;
+        self.spend(cost)?;
         fqn::check_name(key).map_err(|error| {
             let shown: String = key.chars().take(200).flat_map(char::escape_default).collect();
             Error::corrupt(format!("key {shown}: {error}")).caused_by(error)

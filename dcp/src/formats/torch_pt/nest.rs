@@ -127,7 +127,7 @@ impl<B: Builder> Building<'_, B> {
             None => Kind::Dict,
         };
         let mut pairs = Vec::with_capacity(inner.entries.len());
-        for (part, node) in &inner.entries {
+        for (part, node) in ordered(inner, container) {
             let key = self.key(part, kind)?;
             self.path.push(part.clone());
             pairs.push((key, self.node(node)?));
@@ -138,7 +138,7 @@ impl<B: Builder> Building<'_, B> {
             Kind::List => Ok(self.builder.arena().list(&values())),
             Kind::Tuple => Ok(self.builder.arena().tuple(&values())),
             Kind::Dict => Ok(self.builder.arena().dict(&pairs)),
-            Kind::OrderedDict => self.ordered(&pairs, container),
+            Kind::OrderedDict => self.ordered_dict(&pairs, container),
         }
     }
 
@@ -154,7 +154,7 @@ impl<B: Builder> Building<'_, B> {
         })
     }
 
-    fn ordered(&mut self, pairs: &[(NodeId, NodeId)], container: Option<&Container>) -> Result<NodeId> {
+    fn ordered_dict(&mut self, pairs: &[(NodeId, NodeId)], container: Option<&Container>) -> Result<NodeId> {
         let arena = self.builder.arena();
         let class = arena.global("collections", "OrderedDict");
         let none = arena.tuple(&[]);
@@ -169,4 +169,13 @@ impl<B: Builder> Building<'_, B> {
         }
         Ok(dict)
     }
+}
+
+/// The entries in the order that is kept for them; those that it does not tell come last.
+fn ordered<'a>(inner: &'a Inner, container: Option<&Container>) -> Vec<&'a (PathPart, Node)> {
+    let order = container.map_or(&[][..], |container| container.order.as_slice());
+    let places: HashMap<&PathPart, usize> = order.iter().zip(0..).collect();
+    let mut entries: Vec<_> = inner.entries.iter().collect();
+    entries.sort_by_key(|(part, _)| places.get(part).copied().unwrap_or(usize::MAX));
+    entries
 }
