@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::{
     containers::Container,
+    groups::groups,
     leaves::{Content, leaves},
     objects, shard,
 };
@@ -21,7 +22,7 @@ use crate::{
         Depth, OpenOptions,
         torch_dcp::{json, of_archive, of_pickle},
     },
-    pickle::{Context, Limits, Policy, Ref, Tree, Unknown, read},
+    pickle::{Context, Limits, Policy, Ref, Unknown, read},
     read_at::FileAt,
     torch::{Archive, ArchiveError, CrcState, DTensorSpec, MeshRanks, Record, Tensor, TensorRef},
 };
@@ -136,17 +137,17 @@ fn not_opened(error: ArchiveError) -> Error {
     }
 }
 
-struct Reading<'a> {
-    archive: &'a Archive,
+pub(super) struct Reading<'a> {
+    pub(super) archive: &'a Archive,
     file: FileId,
-    name: &'a str,
+    pub(super) name: &'a str,
     options: OpenOptions,
     /// Payload offsets of storages that were looked up.
     places: HashMap<String, u64>,
     /// Views of each storage, and its length as the pickle has it.
-    views: BTreeMap<String, (u64, HashSet<View>)>,
+    pub(super) views: BTreeMap<String, (u64, HashSet<View>)>,
     rank: Option<u64>,
-    findings: Vec<Finding>,
+    pub(super) findings: Vec<Finding>,
 }
 
 impl Reading<'_> {
@@ -295,85 +296,6 @@ impl Reading<'_> {
         });
         Ok(())
     }
-
-    /// What only this format knows, and can be known without reading a payload.
-    fn look_around(&mut self, tree: &Tree) {
-        for global in tree.opaque_globals() {
-            let text = format!(
-                "the pickle names {}.{}, which is none of torch's own: the value is carried along unread",
-                global.module, global.name
-            );
-            let hint = "torch would import it when it opens the file with weights_only=False";
-            self.note(Severity::Warning, FindingCode::UnknownGlobal, text, Some(hint));
-        }
-        let named = tree.persistent_ids().filter_map(|id| id.as_sequence()?.nth(2)?.as_str());
-        self.records(&named.collect());
-        self.shared_storages();
-        if self.archive.crc_state() == CrcState::Disabled {
-            let hint = "written with set_crc32_options(False); `ckpt seal` gives the file hashes from now on";
-            let text = "its records have no checksums: their bytes can't be verified".to_owned();
-            self.note(Severity::Note, FindingCode::ChecksumsOff, text, Some(hint));
-        }
-        if self.archive.record("byteorder").is_none() {
-            let text = "it does not say its byte order, as before torch 2.1: little-endian is assumed";
-            self.note(Severity::Note, FindingCode::Other, text.to_owned(), None);
-        }
-    }
-
-    fn records(&mut self, named: &HashSet<&str>) {
-        const KNOWN: [&str; 6] = [
-            "data.pkl",
-            ".format_version",
-            ".storage_alignment",
-            "byteorder",
-            "version",
-            ".data/serialization_id",
-        ];
-        for record in self.archive.records() {
-            let storage = record.name.strip_prefix("data/");
-            let stated = storage.and_then(|key| self.views.get(key)).map(|(bytes, _)| *bytes);
-            match (storage, stated) {
-                (Some(_), Some(bytes)) if record.len > bytes => {
-                    let text = format!(
-                        "record {} has {} bytes, its storage only {bytes}: the rest belongs to no tensor",
-                        record.name, record.len
-                    );
-                    self.note(Severity::Warning, FindingCode::LengthMismatch, text, None);
-                }
-                (Some(key), None) if !named.contains(key) => {
-                    let text = format!("record {} ({} bytes) is named by nothing", record.name, record.len);
-                    self.note(Severity::Warning, FindingCode::OrphanBytes, text, None);
-                }
-                (None, _) if !KNOWN.contains(&record.name.as_str()) => {
-                    let text = format!("record {} is none that torch writes", record.name);
-                    self.note(Severity::Note, FindingCode::Other, text, None);
-                }
-                _ => {}
-            }
-        }
-    }
-
-    fn shared_storages(&mut self) {
-        let (mut views, mut storages) = (0_usize, 0_usize);
-        for (_, of_one) in self.views.values().filter(|(_, of_one)| of_one.len() > 1) {
-            views = views.saturating_add(of_one.len());
-            storages = storages.saturating_add(1);
-        }
-        if storages > 0 {
-            let text = format!(
-                "{views} different views share {storages} storages; written elsewhere, each is a tensor of its own"
-            );
-            self.note(Severity::Note, FindingCode::Other, text, None);
-        }
-    }
-
-    fn note(&mut self, severity: Severity, code: FindingCode, text: String, hint: Option<&str>) {
-        let finding = Finding::new(severity, code, text).file(self.name);
-        self.findings.push(match hint {
-            Some(hint) => finding.hint(hint),
-            None => finding,
-        });
-    }
 }
 
 /// The number in `rank_3.pt`, `model-rank3.pt`, `3.pt`: the last in the name.
@@ -381,30 +303,6 @@ fn rank_of_name(name: &str) -> Option<u64> {
     let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
     let digits = stem.rsplit(|c: char| !c.is_ascii_digit()).find(|part| !part.is_empty())?;
     digits.parse().ok()
-}
-
-/// The `param_groups` of the one optimizer in the state dict; nothing where there are several, whose indices would
-/// be mixed up.
-fn groups(root: Ref<'_>) -> Vec<ParamGroup> {
-    let mut found = Vec::new();
-    let entries = root.as_mapping().into_iter().flatten().map(|(_, value)| value);
-    for value in std::iter::once(root).chain(entries) {
-        let inner = value.as_sequence().into_iter().flatten();
-        for optimizer in std::iter::once(value).chain(inner) {
-            found.extend(optimizer.get("param_groups").and_then(Ref::as_sequence));
-        }
-    }
-    match found.as_slice() {
-        [one] => one.clone().map(group).collect::<Option<_>>().unwrap_or_default(),
-        _ => Vec::new(),
-    }
-}
-
-fn group(value: Ref<'_>) -> Option<ParamGroup> {
-    let params = value.get("params")?.as_sequence()?.map(Ref::as_u64).collect::<Option<_>>()?;
-    let names = value.get("param_names").and_then(Ref::as_sequence).into_iter().flatten();
-    let names = names.map(|name| name.as_str().map(str::to_owned)).collect::<Option<_>>()?;
-    Some(ParamGroup { params, names })
 }
 
 #[cfg(test)]

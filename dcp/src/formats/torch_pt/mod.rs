@@ -17,11 +17,14 @@
 
 mod containers;
 mod file;
+mod finish;
 mod folder;
+mod groups;
 mod leaves;
 mod merge;
 mod nest;
 mod objects;
+mod oddities;
 mod shard;
 mod sink;
 mod source;
