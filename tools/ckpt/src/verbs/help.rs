@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use dcp::{Error, ErrorKind, Result};
 
-use crate::{cli, exit};
+use crate::{cli, exit, output};
 
 const TOPICS: &[(&str, &str)] =
     &[("targets", TARGETS), ("meshes", MESHES), ("formats", FORMATS), ("placement", PLACEMENT)];
@@ -62,7 +62,7 @@ pub(crate) fn run(topic: Option<&str>) -> Result<exit::Code> {
             None => verb_help(topic)?,
         },
     };
-    anstream::print!("{text}");
+    output::print(&text)?;
     Ok(exit::DONE)
 }
 

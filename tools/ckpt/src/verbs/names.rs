@@ -1,10 +1,8 @@
 //! `ckpt fqn`: writes the table of a checkpoint's names, or checks a checkpoint against one.
 
-use std::io::Write;
-
 use dcp::formats::{Depth, OpenOptions};
 use dcp::ops::naming;
-use dcp::{Catalog, Chunk, Error, Place, Result};
+use dcp::{Catalog, Chunk, Error, Result};
 use fqn::baseline::{self, CheckReport, Finding, Observed, Piece};
 use fqn::{Entry, Registry};
 use serde::Serialize;
@@ -40,7 +38,7 @@ fn write(context: &Context<'_>, args: &cli::Baseline) -> Result<exit::Code> {
     let named = naming::name(&registry, &facts::naming(&args.naming, catalog)?)?;
     let text = baseline::write(&named.registry).map_err(|e| Error::internal(e.to_string()))?;
     let Some(file) = &args.output else {
-        anstream::stdout().write_all(text.as_bytes()).place("stdout")?;
+        output::print(&text)?;
         return Ok(exit::DONE);
     };
     files::create(file, text.as_bytes())?;

@@ -45,7 +45,9 @@ pub(super) fn run(context: &Context<'_>, args: &cli::Verify) -> Result<exit::Cod
     let opened = open::open(&args.target, OpenOptions::new().strictness(Strictness::Lenient))?;
     let subset = if args.structure_only { Subset::Nothing } else { Subset::All };
     let options = VerifyOptions { threads: threads(context), subset };
-    let report = verify(&*opened.source, &options, &*context.progress, &context.cancel)?;
+    let mut report = verify(&*opened.source, &options, &*context.progress, &context.cancel)?;
+    // Causes before what follows from them: a missing file makes gaps.
+    report.findings.sort_by_key(|finding| (std::cmp::Reverse(finding.severity), rank(finding.code)));
     let of = |severity| report.findings.iter().filter(|finding| finding.severity == severity).count();
     let catalog = opened.source.catalog();
     let verified = Verified {
@@ -113,6 +115,32 @@ const fn word(finding: &Finding) -> &'static str {
     }
 }
 
+/// Place of a finding among those that are as bad.
+const fn rank(code: FindingCode) -> u8 {
+    match code {
+        FindingCode::CrcMismatch
+        | FindingCode::BlockMismatch
+        | FindingCode::DigestMismatch
+        | FindingCode::FingerprintMismatch => 0,
+        FindingCode::MissingFile => 1,
+        FindingCode::SizeMismatch | FindingCode::LengthMismatch | FindingCode::StaleFile => 2,
+        FindingCode::MetadataMismatch | FindingCode::IndexMismatch | FindingCode::UnknownGlobal => 3,
+        FindingCode::Gap | FindingCode::Overlap | FindingCode::OutOfBounds => 4,
+        _ => 5,
+    }
+}
+
+/// What to do, also where the check does not say it.
+fn hint(finding: &Finding) -> Option<&str> {
+    let usual = match finding.code {
+        FindingCode::MissingFile | FindingCode::SizeMismatch | FindingCode::StaleFile => {
+            Some("copy the file again from where the checkpoint came from")
+        }
+        _ => None,
+    };
+    finding.hint.as_deref().or(usual)
+}
+
 fn place(finding: &Finding) -> String {
     let tensor = finding.tensor.iter().map(ToString::to_string);
     let parts = tensor.chain(finding.range.clone()).chain(finding.file.clone()).collect::<Vec<_>>();
@@ -140,7 +168,7 @@ impl Verified {
         if !place.is_empty() {
             text += &format!("{indent}{message}\n");
         }
-        if let Some(hint) = &finding.hint {
+        if let Some(hint) = hint(finding) {
             text += &format!("{indent}{}\n", style::faint(&style::harmless(hint)));
         }
         text
@@ -203,7 +231,7 @@ impl Render for Verified {
                 finding.range.clone().unwrap_or_default(),
                 finding.file.clone().unwrap_or_default(),
                 finding.message.clone(),
-                finding.hint.clone().unwrap_or_default(),
+                hint(finding).unwrap_or_default().to_owned(),
             ];
             fields.map(|field| style::harmless(&field)).join("\t") + "\n"
         };

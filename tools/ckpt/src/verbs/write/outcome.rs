@@ -83,11 +83,12 @@ impl Outcome {
 
     fn proof(&self) -> String {
         let Report { proven, bytes_verified, bytes_read, .. } = &self.report;
-        let checked = format!(
-            "{} of {} read against checksums",
-            units::bytes(*bytes_verified),
-            units::bytes(*bytes_read)
-        );
+        let read = units::bytes(*bytes_read);
+        let checked = match bytes_verified {
+            0 => format!("no checksum covers the {read} read"),
+            bytes if bytes == bytes_read => format!("all {read} read against checksums"),
+            bytes => format!("{} of {read} read against checksums", units::bytes(*bytes)),
+        };
         match self.fingerprints_recorded {
             0 => format!("{checked}; the source records no fingerprints, the copy's are computed"),
             recorded => format!("fingerprints {proven}/{recorded} equal to the source's; {checked}"),

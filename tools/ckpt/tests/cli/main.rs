@@ -1,0 +1,11 @@
+//! The command as its users run it: the real binary, on checkpoints that real libraries wrote, in an environment that
+//! holds nothing but what a test gives.
+
+mod bad_input;
+mod inspect;
+mod interrupt;
+mod names;
+mod output;
+mod place;
+mod verify;
+mod write;
