@@ -222,14 +222,14 @@ fn choose(catalog: &Catalog, request: &Request, notes: &mut Vec<String>) -> Resu
 
 /// The target mesh, once what the user says of the source's mesh is checked.
 fn meshes(catalog: &Catalog, request: &Request, notes: &mut Vec<String>) -> Result<Mesh> {
-    if let (Some(said), Some(recorded)) = (&request.from, &catalog.mesh) {
-        if said != recorded {
-            return Err(Error::incompatible(format!(
-                "--from {} was read as {said}, but the checkpoint was laid out for {recorded}",
-                said.short()
-            ))
-            .hint(format!("leave --from out, or give {}", recorded.short())));
-        }
+    if let (Some(said), Some(recorded)) = (&request.from, &catalog.mesh)
+        && said != recorded
+    {
+        return Err(Error::incompatible(format!(
+            "--from {} was read as {said}, but the checkpoint was laid out for {recorded}",
+            said.short()
+        ))
+        .hint(format!("leave --from out, or give {}", recorded.short())));
     }
     if let (Some(said), None, Some(seen)) = (&request.from, &catalog.mesh, ranks_seen(catalog)) {
         let text =

@@ -1,6 +1,8 @@
 //! The command as its users run it: the real binary, on checkpoints that real libraries wrote, in an environment that
 //! holds nothing but what a test gives.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
 mod bad_input;
 mod inspect;
 mod interrupt;
