@@ -192,9 +192,17 @@ pub fn diff(
     Ok(DiffReport { level: options.level, tensors, objects: objects(a, b), bytes })
 }
 
+/// The model before the optimizer, whose moments and counters differ between any two steps and would bury it; within
+/// each, the farthest apart first.
 fn worst_first(a: &TensorDiff, b: &TensorDiff) -> std::cmp::Ordering {
     let distance = |it: &TensorDiff| it.stats.map_or(f64::INFINITY, |stats| stats.rel_l2);
-    let order = a.status.cmp(&b.status).then(distance(b).total_cmp(&distance(a)));
+    let rank = |it: &TensorDiff| match &it.id.role {
+        role if role.is_model() => 0,
+        Role::Slot(_) => 2,
+        _ => 1,
+    };
+    let order = a.status.cmp(&b.status).then(rank(a).cmp(&rank(b)));
+    let order = order.then(distance(b).total_cmp(&distance(a)));
     order.then_with(|| a.id.cmp(&b.id))
 }
 
