@@ -26,5 +26,7 @@ pub(crate) fn run(reuse: bool) -> Result<(), Error> {
         workplace.report.stage(number, title);
         stage(&mut workplace);
     }
-    workplace.report.close(&workplace.folder)
+    let readme = repository::root().join("README.md");
+    let readme = std::fs::read_to_string(&readme).map_err(Error::path("read", &readme))?;
+    workplace.report.close(&workplace.folder, &readme)
 }

@@ -58,25 +58,31 @@ impl Report {
         self.sizes.push((what.to_owned(), bytes));
     }
 
-    /// Prints the table; an error if a check failed.
-    pub(crate) fn close(&mut self, folder: &Path) -> Result<(), Error> {
+    /// Prints the table; an error if a check failed, or if `readme` shows another table.
+    pub(crate) fn close(&mut self, folder: &Path, readme: &str) -> Result<(), Error> {
         self.end_stage();
+        let table = self.table();
         println!("\n== what was done");
-        for (number, stage) in (1..).zip(&self.stages) {
+        table.iter().for_each(|line| println!("{line}"));
+        println!("kept  {}", folder.display());
+        self.check("README.md shows this table, numbers aside", readme_shows(readme, &table), readme);
+        self.verdict()
+    }
+
+    fn table(&self) -> Vec<String> {
+        let stages = (1..).zip(&self.stages).map(|(number, stage)| {
             let of_stage = || self.checks.iter().filter(|check| check.stage == number);
             let (passed, all) = (of_stage().filter(|check| check.passed).count(), of_stage().count());
             let verdict = if passed == all && all > 0 { "pass" } else { "FAIL" };
-            println!(
-                "{verdict}  {number}. {:<58}  {passed:>2} of {all:>2} checks  {:>6.1} s",
-                stage.title,
-                stage.took.as_secs_f64()
-            );
-        }
-        for (what, bytes) in &self.sizes {
-            println!("size  {what:<61}  {:>18}", mebibytes(*bytes));
-        }
-        println!("kept  {}", folder.display());
-        self.verdict()
+            let seconds = stage.took.as_secs_f64();
+            format!(
+                "{verdict}  {number}. {:<58}  {passed:>2} of {all:>2} checks  {seconds:>6.1} s",
+                stage.title
+            )
+        });
+        let sizes =
+            self.sizes.iter().map(|(what, bytes)| format!("size  {what:<61}  {:>18}", mebibytes(*bytes)));
+        stages.chain(sizes).collect()
     }
 
     fn verdict(&self) -> Result<(), Error> {
@@ -90,6 +96,22 @@ impl Report {
     }
 }
 
+/// The line before the table in the README.
+const MARK: &str = "<!-- the demo's table";
+
+/// Whether the block behind [`MARK`] has these lines, whatever their numbers.
+fn readme_shows(readme: &str, table: &[String]) -> bool {
+    let block = readme.split(MARK).nth(1).and_then(|rest| rest.split("```").nth(1)).unwrap_or_default();
+    let shown = block.lines().skip(1).map(without_numbers);
+    shown.eq(table.iter().map(|line| without_numbers(line)))
+}
+
+fn without_numbers(line: &str) -> String {
+    let words = line.split_whitespace();
+    let kept = words.map(|word| if word.parse::<f64>().is_ok() { "#" } else { word });
+    kept.collect::<Vec<_>>().join(" ")
+}
+
 #[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
 fn mebibytes(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
@@ -100,19 +122,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_failed_check_fails_the_whole() {
+    fn a_readme_that_shows_another_table_fails_the_demo() {
         let mut report = Report::default();
         report.stage(1, "a");
         report.check("good", true, "");
-        assert!(report.close(Path::new(".")).is_ok());
+        let readme = format!("{MARK} -->\n```text\npass  1. a  7 of 7 checks  3.2 s\n```\n");
+        assert!(report.close(Path::new("."), &readme).is_ok());
+        assert!(report.close(Path::new("."), "nothing").is_err());
+    }
+
+    #[test]
+    fn one_failed_check_fails_the_whole() {
+        let mut report = Report::default();
+        report.stage(1, "a");
         report.check("bad", false, "why");
-        assert!(report.close(Path::new(".")).is_err());
+        let readme = format!("{MARK} -->\n```text\nFAIL  1. a  0 of 1 checks  3.2 s\n```\n");
+        assert!(report.close(Path::new("."), &readme).is_err());
     }
 
     #[test]
     fn a_demo_that_checked_nothing_has_not_passed() {
         let mut report = Report::default();
         report.stage(1, "a");
-        assert!(report.close(Path::new(".")).is_err());
+        assert!(report.close(Path::new("."), &format!("{MARK} -->\n```text\n```")).is_err());
     }
 }
