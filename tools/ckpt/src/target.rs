@@ -38,11 +38,9 @@ fn split(text: &str, mark: char) -> (&str, Option<&str>) {
         return (text, None);
     }
     match text.rsplit_once(mark) {
-        Some((left, right))
-            if !left.is_empty() && !right.is_empty() && !(mark == '@' && right.contains('/')) =>
-        {
-            (left, Some(right))
-        }
+        // A slash behind an `@` makes it part of a path, unless a tag is named, which may hold slashes.
+        Some((_, right)) if mark == '@' && right.contains('/') && !right.starts_with("tag:") => (text, None),
+        Some((left, right)) if !left.is_empty() && !right.is_empty() => (left, Some(right)),
         _ => (text, None),
     }
 }

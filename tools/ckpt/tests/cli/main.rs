@@ -9,5 +9,6 @@ mod interrupt;
 mod names;
 mod output;
 mod place;
+mod schemas;
 mod verify;
 mod write;

@@ -80,7 +80,7 @@ fn write(
         ErrorKind::Cancelled => error.hint("run the same command again: it goes on with what is finished"),
         _ => error,
     })?;
-    let mut outcome = Outcome::new(job, opened, target, prepared, committed, report);
+    let mut outcome = Outcome::new(job, opened, target, prepared, &committed, report);
     if job.writing.verify {
         let proven = proof::prove(context, &outcome.target, &outcome.report);
         let proven =

@@ -51,7 +51,7 @@ impl Outcome {
         opened: &Opened,
         target: &Target,
         prepared: &Prepared,
-        committed: Committed,
+        committed: &Committed,
         report: Report,
     ) -> Self {
         let catalog = opened.source.catalog();
