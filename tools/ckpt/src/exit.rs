@@ -27,7 +27,6 @@ codes! {
     DONE = 0 "done; identical; clean";
     DIFFERENT = 1 "the answer is no: `diff` or `fqn check` found differences";
     USAGE = 2 "wrong usage of the command line";
-    PARTIAL = 3 "finished in part; the same command goes on from there";
     NOT_FOUND = 10 "not found, not a checkpoint, or no committed step";
     CONFLICT = 11 "conflict: the target exists, or another writer is at work";
     ACCESS = 12 "access refused";

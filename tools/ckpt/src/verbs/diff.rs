@@ -34,6 +34,8 @@ struct Compared {
     objects: Vec<ObjectDiff>,
     bytes: u64,
     notes: Vec<String>,
+    #[serde(skip)]
+    top: usize,
 }
 
 /// Compares the two.
@@ -123,7 +125,20 @@ impl Compared {
         let more_tensors = tensors.len().saturating_sub(most);
         tensors.truncate(most);
         let objects = objects.into_iter().filter(|it| differs(it.status)).collect();
-        Self { a, b, formats, same, level, counts, tensors, more_tensors, objects, bytes, notes: Vec::new() }
+        Self {
+            a,
+            b,
+            formats,
+            same,
+            level,
+            counts,
+            tensors,
+            more_tensors,
+            objects,
+            bytes,
+            notes: Vec::new(),
+            top,
+        }
     }
 
     fn table(&self) -> Table {
@@ -144,11 +159,11 @@ impl Compared {
         table
     }
 
-    fn object_table(&self) -> Table {
+    fn object_table(&self, most: usize) -> Table {
         let columns =
             [("object", Align::Left), ("status", Align::Left), ("a", Align::Left), ("b", Align::Left)];
         let mut table = Table::new(&columns);
-        for object in &self.objects {
+        for object in self.objects.iter().take(most) {
             let [a, b] = object.values.each_ref().map(|value| {
                 let text = value.as_ref().map(ToString::to_string).unwrap_or_default();
                 style::shortened(&harmless(&text), 32)
@@ -222,11 +237,15 @@ impl Render for Compared {
         let [a, b] = self.formats;
         let mut text =
             format!("a        {} ({a})\nb        {} ({b})\n", harmless(&self.a), harmless(&self.b));
-        for table in [self.table(), self.object_table()].iter().filter(|table| !table.is_empty()) {
-            text += &format!("\n{}", table.human(width));
-        }
-        if self.more_tensors > 0 {
-            text += &style::faint(&format!("  and {} more; --top 0 shows all\n", self.more_tensors));
+        let shown = if self.top == 0 { self.objects.len() } else { self.top };
+        let more_objects = self.objects.len().saturating_sub(shown);
+        for (table, more) in [(self.table(), self.more_tensors), (self.object_table(shown), more_objects)] {
+            if !table.is_empty() {
+                text += &format!("\n{}", table.human(width));
+            }
+            if more > 0 {
+                text += &style::faint(&format!("  and {more} more; --top 0 shows all\n"));
+            }
         }
         if !self.tensors.is_empty() || !self.objects.is_empty() {
             text.push('\n');
@@ -244,7 +263,7 @@ impl Render for Compared {
         let verdict = if self.same { "identical" } else { "different" };
         let mut text = self.table().plain();
         if !self.objects.is_empty() {
-            text += &format!("\n{}", self.object_table().plain());
+            text += &format!("\n{}", self.object_table(usize::MAX).plain());
         }
         text + &format!("\nsummary\t{verdict}\t{}\n", self.counted().replace("  ", "\t"))
     }

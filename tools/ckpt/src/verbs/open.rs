@@ -56,12 +56,27 @@ pub(crate) fn open(target: &Target, options: OpenOptions) -> Result<Opened> {
 /// Detects; where nothing is there, says how the text was read.
 fn found(path: &Path, target: &Target) -> Result<Detected> {
     detect(path).map_err(|error| {
-        if error.kind() != ErrorKind::NotFound || path.exists() {
+        if error.kind() != ErrorKind::NotFound {
             return error;
+        }
+        if path.exists() {
+            return match attempt(path) {
+                Some(name) => error.hint(format!(
+                    "{name} in it is an attempt that was never committed; run the command that wrote it again"
+                )),
+                None => error,
+            };
         }
         Error::new(ErrorKind::NotFound, format!("{}: there is no such file or folder", path.display()))
             .hint(format!("{target} was read as PATH[@REVISION][#GLOB], see `ckpt help targets`"))
     })
+}
+
+/// A folder of a native root that no record names, as a stopped first write leaves it.
+fn attempt(path: &Path) -> Option<String> {
+    let entries = std::fs::read_dir(path).ok()?.flatten();
+    let mut names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    names.find(|name| name.starts_with("step-") && path.join(name).join("data").is_dir())
 }
 
 fn committed(target: &Target, options: OpenOptions) -> Result<Opened> {

@@ -215,9 +215,14 @@ impl Render for Card {
         ));
         lines.push(format!("integrity  {}", self.integrity));
         let (shown, rest) = self.screen();
-        let tables: Vec<String> = self.tables(&shown).iter().map(|table| table.human(width)).collect();
-        let tables = if tables.is_empty() { String::new() } else { format!("\n{}", tables.join("\n")) };
-        lines.join("\n") + "\n" + &tables + &rest
+        let mut tables: Vec<String> = self.tables(&shown).iter().map(|table| table.human(width)).collect();
+        // The optimizer's line belongs to the tensors, which come first.
+        match tables.first_mut() {
+            Some(first) if !shown.is_empty() => first.push_str(&rest),
+            _ => tables.extend((!rest.is_empty()).then_some(rest)),
+        }
+        let tables: String = tables.iter().map(|table| format!("\n{table}")).collect();
+        lines.join("\n") + "\n" + &tables
     }
 
     fn plain(&self) -> String {

@@ -83,6 +83,9 @@ impl Outcome {
 
     fn proof(&self) -> String {
         let Report { proven, bytes_verified, bytes_read, .. } = &self.report;
+        if self.is_finished_before() {
+            return "every file was finished, and proven, by an earlier run of this command".to_owned();
+        }
         let read = units::bytes(*bytes_read);
         let checked = match bytes_verified {
             0 => format!("no checksum covers the {read} read"),
@@ -93,6 +96,11 @@ impl Outcome {
             0 => format!("{checked}; the source records no fingerprints, the copy's are computed"),
             recorded => format!("fingerprints {proven}/{recorded} equal to the source's; {checked}"),
         }
+    }
+
+    /// Whether nothing was left to copy.
+    fn is_finished_before(&self) -> bool {
+        self.report.skipped_files > 0 && self.report.skipped_files == self.report.files
     }
 
     fn pace(&self) -> String {
