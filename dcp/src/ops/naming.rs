@@ -49,6 +49,11 @@ pub fn name(registry: &Registry, request: &NamingRequest) -> Result<Named> {
     let (base, origin) = base_rules(registry, request)?;
     let explicit = own.is_some() || request.preset.is_some();
     let recorded = registry.entries().iter().any(|entry| entry.placement.is_some());
+    let origin = match (&own, origin.as_str()) {
+        (Some(_), "") => "the rules given".to_owned(),
+        (Some(_), base) => format!("the rules given, then {base}"),
+        (None, _) => origin,
+    };
     let rules = match (own, base) {
         (Some(own), Some(base)) => Some(own.before(base.clone())),
         (own, base) => own.or_else(|| base.cloned()),
@@ -221,6 +226,7 @@ mod tests {
         let named = name(&llama(), &NamingRequest { place, ..NamingRequest::default() }).unwrap();
         let norm = named.registry.get(&fqn::TensorId::param("model.norm.weight").unwrap()).unwrap();
         assert_eq!(norm.placement.as_ref().unwrap().to_string(), "replicate");
+        assert!(named.origin.starts_with("the rules given, then preset llama-hf"), "{}", named.origin);
     }
 
     #[test]

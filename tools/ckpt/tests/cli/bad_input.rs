@@ -172,3 +172,25 @@ fn wrong_usage_is_told_by_the_command_line_with_exit_2() {
     little.refused(22, &["--max-memory"]);
     assert!(place.run(&["inspect", "out"]).code == 10);
 }
+
+#[test]
+fn state_of_single_ranks_is_not_carried_to_another_mesh_in_silence() {
+    let (place, source) = (Place::new(), fixture("torch_dcp/flat_optimizer"));
+    let args = ["convert", &source, "out", "--to", "2", "--place", "**=replicate"];
+    place.run(&args).refused(22, &["dataloader.dp_rank_0", "--drop-per-rank"]);
+    assert!(place.listed().is_empty());
+    let outcome = place.json(&[&args[..], &["--drop-per-rank"]].concat());
+    assert_eq!(outcome["result"]["notes"][0], "2 per-rank values left out");
+    assert_eq!(outcome["result"]["placement"], "the rules given");
+}
+
+#[test]
+fn options_that_mean_nothing_for_a_target_are_refused_and_not_ignored() {
+    let (place, source) = (Place::new(), fixture(HF));
+    for format in ["hf", "pt", "safetensors"] {
+        let answer = place.run(&["convert", &source, "out", "--as", format, "--to", "1x1x2"]);
+        answer.refused(22, &["--to 1x1x2", "whole tensors"]);
+    }
+    place.run(&["verify", &format!("{source}#model.**")]).refused(22, &["#GLOB"]);
+    assert!(place.listed().is_empty());
+}
