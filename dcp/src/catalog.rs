@@ -266,6 +266,9 @@ impl Chunk {
 }
 
 impl Catalog {
+    /// Key of [`Catalog::extra`]: how many ranks saved it, where the format tells.
+    pub const RANKS: &'static str = "ranks";
+
     /// An empty catalog of `format`.
     #[must_use]
     pub fn new(format: Format) -> Self {

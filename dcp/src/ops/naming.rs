@@ -75,7 +75,9 @@ pub fn name(registry: &Registry, request: &NamingRequest) -> Result<Named> {
         None => request.facts,
     };
     if let (true, Some(error)) = (explicit, &uncovered) {
-        return Err(Error::incompatible(error.to_string()).hint("rules that are given must fit every tensor; later --place rules win, see `ckpt help placement`"));
+        return Err(Error::incompatible(error.to_string()).hint(
+            "rules that are given must fit every tensor; later --place rules win, see `ckpt help placement`",
+        ));
     }
     Ok(Named { registry, rules, facts, origin, uncovered })
 }

@@ -150,7 +150,7 @@ impl Select {
 /// `Incompatible` where the request does not fit, saying why and what would; `Corrupt` where chunks leave gaps.
 pub fn prepare(catalog: &Catalog, request: &Request) -> Result<Prepared> {
     let mut notes = Vec::new();
-    let mut mesh = meshes(catalog, request, &mut notes)?;
+    let mut mesh = meshes(catalog, request)?;
     let mut chosen = choose(catalog, request, &mut notes)?;
     let (named, maps) = translate(&mut chosen, request, &mut notes)?;
     if request.to.is_none() && named.check_mesh(&mesh).is_err() {
@@ -221,7 +221,7 @@ fn choose(catalog: &Catalog, request: &Request, notes: &mut Vec<String>) -> Resu
 }
 
 /// The target mesh, once what the user says of the source's mesh is checked.
-fn meshes(catalog: &Catalog, request: &Request, notes: &mut Vec<String>) -> Result<Mesh> {
+fn meshes(catalog: &Catalog, request: &Request) -> Result<Mesh> {
     if let (Some(said), Some(recorded)) = (&request.from, &catalog.mesh)
         && said != recorded
     {
@@ -231,13 +231,8 @@ fn meshes(catalog: &Catalog, request: &Request, notes: &mut Vec<String>) -> Resu
         ))
         .hint(format!("leave --from out, or give {}", recorded.short())));
     }
-    if let (Some(said), None, Some(seen)) = (&request.from, &catalog.mesh, ranks_seen(catalog)) {
-        let text =
-            format!("--from {} names {} ranks, and files of {seen} are there", said.short(), said.ranks());
-        if said.ranks() < seen {
-            return Err(Error::incompatible(text).hint("give the mesh that wrote them, or leave --from out"));
-        }
-        notes.extend((said.ranks() > seen).then_some(text));
+    if let (Some(said), None) = (&request.from, &catalog.mesh) {
+        check_ranks(catalog, said)?;
     }
     match &request.to {
         Some(to) if request.is_whole() => {
@@ -253,12 +248,15 @@ fn meshes(catalog: &Catalog, request: &Request, notes: &mut Vec<String>) -> Resu
     request.to.clone().or_else(|| catalog.mesh.clone()).map_or_else(one_rank, Ok)
 }
 
-/// One more than the highest rank that a torch DCP checkpoint has a file of: ranks that hold replicas only have none.
-fn ranks_seen(catalog: &Catalog) -> Option<u64> {
-    let rank =
-        |path: &str| path.rsplit('/').next()?.strip_prefix("__")?.split_once('_')?.0.parse::<u64>().ok();
-    let ranks = catalog.files.iter().filter_map(|file| rank(&file.path));
-    (catalog.format == Format::TorchDcp).then(|| ranks.max()).flatten()?.checked_add(1)
+/// A mesh that the user names must have as many ranks as saved the checkpoint, where its format tells.
+fn check_ranks(catalog: &Catalog, said: &Mesh) -> Result<()> {
+    let wrote = catalog.extra.get(Catalog::RANKS).and_then(serde_json::Value::as_u64);
+    let Some(wrote) = wrote.filter(|wrote| *wrote != said.ranks()) else { return Ok(()) };
+    let (short, ranks) = (said.short(), said.ranks());
+    Err(Error::incompatible(format!(
+        "--from {short} was read as {said}: {ranks} ranks, but {wrote} saved the checkpoint"
+    ))
+    .hint("give the mesh that wrote it, or leave --from out"))
 }
 
 fn one_rank() -> Result<Mesh> {

@@ -1,6 +1,9 @@
 //! The catalog of a checkpoint, from its metadata and the places of its pieces.
 
-use std::{collections::HashMap, path::Path};
+use std::{
+    collections::{HashMap, HashSet},
+    path::Path,
+};
 
 use fqn::state_dict::{Classified, Kind, Leaf, PathPart as FqnPart, classify};
 use serde_json::{Value, json};
@@ -288,6 +291,10 @@ impl<'a> Building<'a> {
         self.catalog.step = objects::step(&self.catalog.objects).or(folder);
         let flattened = json!(!metadata.paths.is_empty());
         self.catalog.extra.insert("torch-dcp.flattened".to_owned(), flattened);
+        let named: HashSet<&str> = metadata.storage.values().map(|info| info.path.as_str()).collect();
+        if let Some(ranks) = self.listing.ranks(&named) {
+            self.catalog.extra.insert(Catalog::RANKS.to_owned(), ranks.into());
+        }
         for (name, value) in &metadata.facts {
             self.catalog.extra.insert(format!("torch-dcp.{name}"), Value::clone(value));
         }

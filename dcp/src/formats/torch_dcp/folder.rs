@@ -1,6 +1,10 @@
 //! What a checkpoint's folder holds: its metadata, global or one per rank, and the sizes of its blobs.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{
+    collections::{BTreeMap, HashSet},
+    fs,
+    path::Path,
+};
 
 use super::{decode, metadata::Metadata};
 use crate::{Error, ErrorKind, Place, Result, formats::blobs::read_small};
@@ -43,6 +47,17 @@ impl Listing {
     #[must_use]
     pub fn is_checkpoint(&self) -> bool {
         self.sizes.contains_key(METADATA) || !self.rank_metadata.is_empty()
+    }
+
+    /// How many ranks saved, where file names tell: by default every rank writes one file, an empty one if it has nothing
+    /// to write. `None` for other ways of writing, and where files are left from another save (not among `named`).
+    #[must_use]
+    pub fn ranks(&self, named: &HashSet<&str>) -> Option<u64> {
+        let blobs = || self.sizes.iter().filter(|(name, _)| name.ends_with(".distcp"));
+        let count = u64::try_from(blobs().count()).ok().filter(|count| *count > 0)?;
+        let is_one_of = |rank: u64| self.sizes.contains_key(&format!("__{rank}_0.distcp"));
+        let told = blobs().all(|(name, size)| *size == 0 || named.contains(name.as_str()));
+        (told && (0..count).all(is_one_of)).then_some(count)
     }
 
     /// Whether each rank wrote metadata of its own, and there is no global one.
