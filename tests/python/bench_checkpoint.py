@@ -2,7 +2,7 @@
 
     bench_checkpoint.py OUT [--gigabytes 3]
 
-Weights are random bfloat16; nothing but the number of layers depends on the size that is asked for.
+OUT-config gets the model's config.json. Weights are random bfloat16; nothing but the number of layers depends on the size that is asked for.
 """
 
 import argparse
@@ -55,6 +55,7 @@ def main():
     parser.add_argument("out", type=Path)
     parser.add_argument("--gigabytes", type=float, default=3.0)
     given = parser.parse_args()
+    config(given.gigabytes).save_pretrained(f"{given.out}-config")
     tiny_llama.launch(write, 4, given.out, given.gigabytes)
 
 

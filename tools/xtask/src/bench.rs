@@ -75,9 +75,9 @@ impl Bench {
             self.clear("ours")?;
             self.clear("theirs")?;
             self.clear("copy")?;
-            ours.push(
-                self.measure(&self.ckpt(&["export", "source", "ours", "--as", "hf", "--only", "model"]))?,
-            );
+            let export =
+                ["export", "source", "ours", "--as", "hf", "--only", "model", "--config", "source-config"];
+            ours.push(self.measure(&self.ckpt(&export))?);
             theirs.push(
                 self.measure(&self.script("bench_theirs.py", &["source", "theirs"]))?.by_its_own_clock(),
             );
