@@ -1,3 +1,5 @@
+//! Manifests: exact round trips, equal bytes for equal content, and attacks on rows, schema and image.
+
 use bytes::Bytes;
 use fqn::{Alias, AxisName, Dims, Dtype, Entry, Fqn, FusionPart, Role, Shape};
 use proptest::prelude::*;

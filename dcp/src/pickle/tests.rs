@@ -1,3 +1,5 @@
+//! The machine against pickles of CPython and against hostile ones: prefixes, bombs, names that run code.
+
 use proptest::prelude::*;
 
 use super::*;

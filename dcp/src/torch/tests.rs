@@ -1,3 +1,5 @@
+//! Archives and tensors against what torch wrote, and against lying ones.
+
 use std::sync::Arc;
 
 use bytes::Bytes;

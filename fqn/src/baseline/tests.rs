@@ -1,3 +1,5 @@
+//! Baselines and checks: every kind of finding, told apart.
+
 use proptest::prelude::*;
 
 use super::*;

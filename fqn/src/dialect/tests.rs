@@ -1,3 +1,5 @@
+//! Dialects: both directions, row orders against a reshape of the whole, names that no rule covers.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Folding: every line matches its members and nothing else.
+
 use proptest::prelude::*;
 
 use super::*;

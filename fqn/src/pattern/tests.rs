@@ -1,3 +1,5 @@
+//! Patterns: what matches, what is captured, what is no pattern.
+
 use proptest::prelude::*;
 
 use super::*;

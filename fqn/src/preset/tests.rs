@@ -1,3 +1,5 @@
+//! Presets and rules: detection, precedence, facts, what must divide.
+
 use super::*;
 use crate::{Dtype, Entry, Registry, Role};
 

@@ -1,3 +1,5 @@
+//! Region maps against reshape, permute, reshape of the elements themselves.
+
 use proptest::prelude::*;
 use smallvec::smallvec;
 

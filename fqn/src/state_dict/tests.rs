@@ -1,3 +1,5 @@
+//! Classification of real and made-up state dicts: roles, wrappers, index-keyed optimizers.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Block tables: round trips, lookups, and every kind of damage by its error.
+
 use proptest::prelude::*;
 
 use super::*;

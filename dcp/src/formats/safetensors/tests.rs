@@ -1,3 +1,5 @@
+//! Headers and files: what is refused and why, what is kept, arbitrary bytes.
+
 use fqn::{Dtype, Shape};
 use proptest::prelude::*;
 
