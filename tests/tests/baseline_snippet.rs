@@ -35,3 +35,9 @@ fn a_checkpoint_agrees_with_the_baseline_that_python_wrote_of_its_model() {
     assert!(report.is_clean(), "{:#?}", report.findings);
     assert_eq!(report.agreeing, registry.len());
 }
+
+#[test]
+fn the_readme_shows_the_same_snippet() {
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
+    assert!(std::fs::read_to_string(readme).unwrap().contains(&snippet()));
+}
