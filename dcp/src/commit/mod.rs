@@ -8,7 +8,7 @@
 //! create alone, and by its nonce: after an answer that was lost, the record is read back, and one with our nonce is ours. A number is left
 //! only when another's record holds it, so nothing is lost, nothing is written twice, and no conflict is reported that is none.
 //!
-//! What the records mean is one pure function, [`fold`]. A record can be there and *void* (it commits to a condemned directory, or comes
+//! What the records mean is one pure function, [`fold()`]. A record can be there and *void* (it commits to a condemned directory, or comes
 //! from an epoch that has ended): every reader comes to the same verdict, because the verdict depends on earlier records only. The same
 //! verdict is asked before a record is written, so only writers that break the rules, or other versions, write void ones.
 //!

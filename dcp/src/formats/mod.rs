@@ -1,5 +1,5 @@
 //! Adapters: each format yields a [`Catalog`](crate::Catalog) through [`Source`](crate::Source) and is written
-//! through [`Sink`](crate::Sink). What a format is called, and how it is recognised, is in [`detect`].
+//! through [`Sink`](crate::Sink). What a format is called, and how it is recognised, is in [`detect()`].
 //!
 //! Invariants: everything read here is hostile until checked: names by `fqn`'s rules, paths by [`path`]'s, sizes
 //! before anything is allocated for them; no adapter reads payloads when it opens.

@@ -144,7 +144,7 @@ impl Extras {
     pub(super) const NONE: Self = Self { kwargs: NIL, items: Chain::EMPTY, pairs: Chain::EMPTY };
 }
 
-/// The pools. Shared by [`Arena`], which grows them, and [`Tree`], which no longer does.
+/// The pools. Shared by [`Arena`](super::Arena), which grows them, and [`Tree`](super::Tree), which no longer does.
 #[derive(Default)]
 pub(super) struct Pools {
     pub(super) nodes: Vec<Node>,

@@ -152,7 +152,7 @@ pub(crate) enum Sort {
 /// Check that a checkpoint is whole.
 #[derive(Debug, Args)]
 pub(crate) struct Verify {
-    /// Checkpoint: PATH[@REVISION].
+    /// Checkpoint: PATH or PATH@REVISION.
     pub(crate) target: Target,
     /// Check metadata and sizes only; read no tensor data.
     #[arg(long)]
@@ -363,7 +363,7 @@ pub(crate) enum FqnVerb {
 /// Write a baseline.
 #[derive(Debug, Args)]
 pub(crate) struct Baseline {
-    /// Checkpoint: PATH[@REVISION].
+    /// Checkpoint: PATH or PATH@REVISION.
     pub(crate) target: Target,
     /// File to write; stdout when not given.
     #[arg(short, long, value_name = "FILE")]
@@ -375,7 +375,7 @@ pub(crate) struct Baseline {
 /// Check against a baseline.
 #[derive(Debug, Args)]
 pub(crate) struct Check {
-    /// Checkpoint: PATH[@REVISION].
+    /// Checkpoint: PATH or PATH@REVISION.
     pub(crate) target: Target,
     /// Baseline file.
     #[arg(long, value_name = "FILE")]
