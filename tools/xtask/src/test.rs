@@ -16,7 +16,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Error> {
     steps.push(if has_nextest() {
         cargo(&["nextest", "run", "--workspace", "--no-fail-fast"])
     } else {
-        cargo(&["test", "--workspace", "--all-targets", "--no-fail-fast"])
+        cargo(&["test", "--workspace", "--lib", "--bins", "--tests", "--no-fail-fast"])
     });
     if let Some(last) = steps.last_mut() {
         last.args(arguments);
