@@ -1,9 +1,15 @@
 //! [`Stats`]: how the values of two tensors differ, summed tile by tile.
+//!
+//! A tile is taken in blocks. Most blocks of most checkpoints hold only finite numbers and need neither a branch nor a
+//! look at single elements; where a block's norm is not finite, its elements are told apart and it is summed again.
 
 use fqn::Dtype;
 use serde::Serialize;
 
-use crate::element::{Element, decode};
+use super::{
+    bits::{beyond_one_ulp, differing, ordered},
+    lanes::{BLOCK, Moments, Numbers, moments, own_moments},
+};
 
 /// How the values of two tensors of one shape differ. NaNs and infinities count as differing unless they are the same, and are
 /// left out of distances.
@@ -43,19 +49,39 @@ pub(super) struct Sums {
     ulps: u64,
 }
 
+/// The same elements of both tensors.
+struct Block<'a> {
+    /// Row-major index of the first.
+    first: u64,
+    /// Packed elements of each.
+    packed: [&'a [u8]; 2],
+    /// The dtype of both, where it is one.
+    same: Option<Dtype>,
+    /// Bytes of an element of the first.
+    width: usize,
+    /// Components of an element.
+    parts: usize,
+}
+
 impl Sums {
     /// Adds a tile: the packed elements of both, of which the first has this row-major index.
     pub(super) fn add(&mut self, first: u64, one: (Dtype, &[u8]), other: (Dtype, &[u8])) {
-        let decoded = decode(one.0, one.1).zip(decode(other.0, other.1));
-        let Some((a, b)) = decoded else { return self.add_bytes(first, one.1, other.1) };
-        let widths = [one, other].map(|(dtype, _)| usize::try_from(dtype.bits() / 8).unwrap_or(1).max(1));
-        let bits = one.1.chunks_exact(widths[0]).zip(other.1.chunks_exact(widths[1]));
-        let same_dtype = one.0 == other.0;
-        for ((index, (a, b)), (bits_a, bits_b)) in (first..).zip(a.into_iter().zip(b)).zip(bits) {
-            let equal = if same_dtype { bits_a == bits_b } else { a == b || number(a) == number(b) };
-            self.element(index, a, b, equal);
-            if same_dtype && !equal {
-                self.ulps += u64::from(ulps(one.0, bits_a, bits_b).is_some_and(|apart| apart > 1));
+        let (Some(left), Some(right)) = (Numbers::of(one.0), Numbers::of(other.0)) else {
+            return self.add_bytes(first, one.1, other.1);
+        };
+        let parts = left.parts.max(right.parts);
+        let same = Some(one.0).filter(|dtype| *dtype == other.0);
+        let blocks = one.1.chunks(BLOCK * left.width).zip(other.1.chunks(BLOCK * right.width));
+        let (mut a, mut b) = (Vec::new(), Vec::new());
+        for (first, (x, y)) in (first..).step_by(BLOCK).zip(blocks) {
+            let block = Block { first, packed: [x, y], same, width: left.width, parts };
+            self.stats.elements += (x.len() / left.width) as u64;
+            left.read(x, parts, &mut a);
+            if same.is_some() && x == y {
+                self.equal(&mut a, parts);
+            } else {
+                right.read(y, parts, &mut b);
+                self.apart(&block, &mut a, &mut b);
             }
         }
     }
@@ -65,92 +91,107 @@ impl Sums {
         let l2 = self.squares.sqrt();
         let rel_l2 = if a > 0.0 { l2 / a } else { l2 };
         let cosine = (a > 0.0 && b > 0.0).then(|| self.dot / (a * b));
-        let beyond_one_ulp = same.filter(|dtype| float_bits(*dtype).is_some()).map(|_| self.ulps);
+        let beyond_one_ulp = same.filter(|dtype| ordered(*dtype)).map(|_| self.ulps);
         Stats { l2, rel_l2, cosine, beyond_one_ulp, ..self.stats }
     }
 
     /// Elements narrower than a byte: byte by byte, as they are not computed with.
     fn add_bytes(&mut self, first: u64, one: &[u8], other: &[u8]) {
-        for (index, (a, b)) in (first..).zip(one.iter().zip(other)) {
-            self.stats.elements += 1;
-            if a != b {
-                self.differs(index);
+        self.stats.elements += one.len().min(other.len()) as u64;
+        let differing = one.iter().zip(other).map(|(a, b)| u64::from(a != b)).sum();
+        self.differ(differing, || {
+            (first..).zip(one.iter().zip(other)).find(|(_, (a, b))| a != b).map(|it| it.0)
+        });
+    }
+
+    fn differ(&mut self, differing: u64, first: impl FnOnce() -> Option<u64>) {
+        self.stats.differing += differing;
+        if differing > 0 && self.stats.first.is_none() {
+            self.stats.first = first();
+        }
+    }
+
+    /// Adds a block that is the same bits in both.
+    fn equal(&mut self, a: &mut [f64], parts: usize) {
+        let mut sums = own_moments(a);
+        if !sums.dot.is_finite() {
+            let mut b = a.to_vec();
+            self.set_aside(a, &mut b, parts);
+            sums = own_moments(a);
+        }
+        self.sum(&sums);
+    }
+
+    /// Adds a block that may differ.
+    fn apart(&mut self, block: &Block<'_>, a: &mut [f64], b: &mut [f64]) {
+        self.count(block, a, b);
+        let mut sums = moments(a, b);
+        let finite = sums.norms.iter().all(|norm| norm.is_finite());
+        if let Some(dtype) = block.same {
+            let [x, y] = block.packed;
+            self.ulps += beyond_one_ulp(dtype, x, y, (!finite).then_some((&*a, &*b)));
+        }
+        if !finite {
+            self.set_aside(a, b, block.parts);
+            sums = moments(a, b);
+        }
+        if block.parts == 2 {
+            (sums.max_abs, sums.max_rel) = farthest(a, b);
+        }
+        self.sum(&sums);
+    }
+
+    /// Counts elements that differ: in bits where those mean the same, else in value.
+    fn count(&mut self, block: &Block<'_>, a: &[f64], b: &[f64]) {
+        let &Block { first, packed: [x, y], same, width, parts } = block;
+        if same.is_some() {
+            let bits = || x.chunks_exact(width).zip(y.chunks_exact(width));
+            let at = || (first..).zip(bits()).find(|(_, (x, y))| x != y).map(|it| it.0);
+            self.differ(differing(width, x, y), at);
+        } else {
+            let values = || a.chunks_exact(parts).zip(b.chunks_exact(parts)).map(|(a, b)| a != b);
+            let at = || (first..).zip(values()).find(|(_, differ)| *differ).map(|it| it.0);
+            self.differ(values().map(u64::from).sum(), at);
+        }
+    }
+
+    /// Counts elements that are not finite, and makes them zero on both sides, where they add nothing.
+    fn set_aside(&mut self, a: &mut [f64], b: &mut [f64], parts: usize) {
+        for (a, b) in a.chunks_exact_mut(parts).zip(b.chunks_exact_mut(parts)) {
+            let nan = [&*a, &*b].map(|side| side.iter().any(|value| value.is_nan()));
+            let infinite = [&*a, &*b].map(|side| side.iter().any(|value| value.is_infinite()));
+            for side in 0..2 {
+                self.stats.nans[side] += u64::from(nan[side]);
+                self.stats.infinities[side] += u64::from(infinite[side] && !nan[side]);
+            }
+            if nan.into_iter().chain(infinite).any(|it| it) {
+                a.fill(0.0);
+                b.fill(0.0);
             }
         }
     }
 
-    fn differs(&mut self, index: u64) {
-        self.stats.differing += 1;
-        self.stats.first = Some(self.stats.first.map_or(index, |first| first.min(index)));
-    }
-
-    fn element(&mut self, index: u64, a: Element, b: Element, equal: bool) {
-        self.stats.elements += 1;
-        if !equal {
-            self.differs(index);
-        }
-        let (a, b) = (number(a), number(b));
-        for (side, value) in [a, b].into_iter().enumerate() {
-            let (nan, infinite) =
-                (value.0.is_nan() || value.1.is_nan(), value.0.is_infinite() || value.1.is_infinite());
-            if let (Some(nans), Some(infinities)) =
-                (self.stats.nans.get_mut(side), self.stats.infinities.get_mut(side))
-            {
-                *nans += u64::from(nan);
-                *infinities += u64::from(infinite && !nan);
-            }
-        }
-        if ![a.0, a.1, b.0, b.1].into_iter().all(f64::is_finite) {
-            return;
-        }
-        self.dot += a.0.mul_add(b.0, a.1 * b.1);
-        self.norms[0] += a.0.mul_add(a.0, a.1 * a.1);
-        self.norms[1] += b.0.mul_add(b.0, b.1 * b.1);
-        if equal {
-            return;
-        }
-        let apart = (a.0 - b.0).hypot(a.1 - b.1);
-        self.squares += apart * apart;
-        self.stats.max_abs = self.stats.max_abs.max(apart);
-        let magnitude = a.0.hypot(a.1).max(b.0.hypot(b.1));
-        if magnitude > 0.0 {
-            self.stats.max_rel = self.stats.max_rel.max(apart / magnitude);
-        }
+    fn sum(&mut self, sums: &Moments) {
+        self.dot += sums.dot;
+        self.norms[0] += sums.norms[0];
+        self.norms[1] += sums.norms[1];
+        self.squares += sums.squares;
+        self.stats.max_abs = self.stats.max_abs.max(sums.max_abs);
+        self.stats.max_rel = self.stats.max_rel.max(sums.max_rel);
     }
 }
 
-/// Real and imaginary part.
-#[expect(clippy::cast_precision_loss, reason = "distances are reported in f64")]
-fn number(element: Element) -> (f64, f64) {
-    match element {
-        Element::Float(value) => (value, 0.0),
-        Element::Int(value) => (value as f64, 0.0),
-        Element::Uint(value) => (value as f64, 0.0),
-        Element::Bool(value) => (f64::from(u8::from(value)), 0.0),
-        Element::Complex(re, im) => (re, im),
+/// The largest absolute and relative distances of complex numbers.
+fn farthest(a: &[f64], b: &[f64]) -> (f64, f64) {
+    let (mut most, mut relative) = (0_f64, 0_f64);
+    for ([a, i], [b, j]) in a.as_chunks().0.iter().zip(b.as_chunks().0) {
+        let apart = (a - b).hypot(i - j);
+        most = most.max(apart);
+        // Not a number where both are zero, which `max` leaves out.
+        relative = relative.max(apart / a.hypot(*i).max(b.hypot(*j)));
     }
+    (most, relative)
 }
 
-/// Bits without the sign, of dtypes whose order is that of their bits.
-const fn float_bits(dtype: Dtype) -> Option<u32> {
-    match dtype {
-        Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::BF16 => Some(dtype.bits() - 1),
-        Dtype::F8E4M3FN | Dtype::F8E5M2 | Dtype::F8E4M3FNUZ | Dtype::F8E5M2FNUZ => Some(7),
-        Dtype::F8E8M0 => Some(8),
-        _ => None,
-    }
-}
-
-/// How many representable numbers apart two floats are; `None` for other dtypes and NaNs.
-fn ulps(dtype: Dtype, a: &[u8], b: &[u8]) -> Option<u64> {
-    let magnitude = float_bits(dtype)?;
-    let place = |bytes: &[u8]| {
-        let Some(Element::Float(value)) = decode(dtype, bytes)?.first().copied() else { return None };
-        let mut wide = [0_u8; 8];
-        wide.get_mut(..bytes.len())?.copy_from_slice(bytes);
-        let bits = u64::from_le_bytes(wide);
-        let size = i128::from(bits & ((1 << magnitude) - 1));
-        (!value.is_nan()).then_some(if bits >> magnitude == 0 { size } else { -size })
-    };
-    u64::try_from((place(a)? - place(b)?).unsigned_abs()).ok()
-}
+#[cfg(test)]
+mod tests;
