@@ -6,12 +6,12 @@ use std::{
         Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
-    thread,
 };
 
 use fqn::{Entry, TensorId};
 use reshard::{Region, flat};
 
+use super::crew;
 use crate::{
     Cancel, Error, Place, Progress, Result, Source,
     engine::{
@@ -66,16 +66,7 @@ struct Work<'a> {
 
 impl Work<'_> {
     fn all(&self, threads: usize, progress: &dyn Progress, cancel: &Cancel) -> Result<()> {
-        thread::scope(|scope| {
-            let others: Vec<_> = (1..threads).map(|_| scope.spawn(|| self.serve(progress, cancel))).collect();
-            let mut outcome = self.serve(progress, cancel);
-            for other in others {
-                let theirs =
-                    other.join().unwrap_or_else(|_| Err(Error::internal("a proving thread panicked")));
-                outcome = outcome.and(theirs);
-            }
-            outcome
-        })
+        crew::work(threads, || self.serve(progress, cancel))
     }
 
     fn serve(&self, progress: &dyn Progress, cancel: &Cancel) -> Result<()> {

@@ -26,6 +26,7 @@ use serde::Serialize;
 
 pub use self::stats::Stats;
 use self::stats::Sums;
+use super::crew;
 use crate::{
     Cancel, Catalog, Error, Place, Progress, Result, Source,
     engine::{
@@ -260,17 +261,7 @@ struct Work<'a> {
 
 impl Work<'_> {
     fn all(&self, pairs: &Pairs<'_>, threads: usize, progress: &dyn Progress, cancel: &Cancel) -> Result<()> {
-        thread::scope(|scope| {
-            let others: Vec<_> =
-                (1..threads).map(|_| scope.spawn(|| self.serve(pairs, progress, cancel))).collect();
-            let mut outcome = self.serve(pairs, progress, cancel);
-            for other in others {
-                let theirs =
-                    other.join().unwrap_or_else(|_| Err(Error::internal("a comparing thread panicked")));
-                outcome = outcome.and(theirs);
-            }
-            outcome
-        })
+        crew::work(threads, || self.serve(pairs, progress, cancel))
     }
 
     fn serve(&self, pairs: &Pairs<'_>, progress: &dyn Progress, cancel: &Cancel) -> Result<()> {

@@ -2,6 +2,7 @@
 //! and byte ranges alone; `ckpt` and the trainer call it and only present what it returns.
 
 pub mod content;
+mod crew;
 pub mod diff;
 pub mod naming;
 pub mod prepare;

@@ -23,6 +23,7 @@ use fqn::Entry;
 use reshard::{Region, coverage};
 use serde::Serialize;
 
+use super::crew;
 use crate::{
     Cancel, Catalog, Chunks, Error, ErrorKind, FileId, Finding, FindingCode, Progress, Result, Severity,
     Source,
@@ -269,16 +270,7 @@ struct Payload<'a> {
 
 impl Payload<'_> {
     fn all(&self, threads: usize, progress: &dyn Progress, cancel: &Cancel) -> Result<()> {
-        thread::scope(|scope| {
-            let others: Vec<_> = (1..threads).map(|_| scope.spawn(|| self.serve(progress, cancel))).collect();
-            let mut outcome = self.serve(progress, cancel);
-            for other in others {
-                let theirs =
-                    other.join().unwrap_or_else(|_| Err(Error::internal("a verifying thread panicked")));
-                outcome = outcome.and(theirs);
-            }
-            outcome
-        })
+        crew::work(threads, || self.serve(progress, cancel))
     }
 
     fn serve(&self, progress: &dyn Progress, cancel: &Cancel) -> Result<()> {

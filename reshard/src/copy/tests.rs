@@ -1,3 +1,5 @@
+//! Copies against an element-by-element model, transposed sources included, and buffers that do not hold the box.
+
 use proptest::prelude::*;
 
 use super::{CopyError, Strided, copy_region};

@@ -1,3 +1,5 @@
+//! The check against counting every element, queries against scans, defects by name.
+
 use fqn::Shape;
 use proptest::prelude::*;
 

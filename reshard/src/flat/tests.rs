@@ -1,3 +1,5 @@
+//! Flat ranges, runs and tiles against the indices themselves.
+
 use fqn::Shape;
 use proptest::prelude::*;
 

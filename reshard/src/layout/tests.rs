@@ -1,3 +1,5 @@
+//! Layouts: torch's chunking, cutting order, stages, fused parts, meshes that are refused.
+
 use std::collections::BTreeSet;
 
 use fqn::{AxisName, Dtype, Entry, Fqn, FusionPart, Registry, Role, Shape};

@@ -1,3 +1,5 @@
+//! Meshes: every spelling and how it is read, ranks and coordinates, what is no mesh.
+
 use super::{MAX_RANKS, Mesh, MeshError};
 
 fn mesh(text: &str) -> Mesh {

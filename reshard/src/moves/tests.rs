@@ -1,3 +1,5 @@
+//! The algebra on real bytes: any way over any meshes gives the unsharded tensor; every element is owned once.
+
 use fqn::{Dtype, Entry, Fqn, Registry, Role, Shape};
 use proptest::prelude::*;
 

@@ -1,3 +1,5 @@
+//! Plans: cost against the moves made, folds, shares of workers, JSON.
+
 use std::borrow::Cow;
 
 use fqn::{Dtype, Entry, Fqn, Registry, Role, Shape};

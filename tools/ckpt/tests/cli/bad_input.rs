@@ -72,6 +72,8 @@ fn a_mesh_that_is_not_the_recorded_one_is_refused() {
     wrong.refused(22, &["4x1x1", "dp=4 pp=1 tp=1", "dp=2 pp=1 tp=2"]);
     let few = place.run(&["convert", &fixture(DCP), "b", "--from", "1x1x2", "--to", "1x1x1"]);
     few.refused(22, &["2 ranks", "4 saved the checkpoint"]);
+    let many = place.run(&["convert", &fixture(DCP), "b", "--from", "4x2x8", "--to", "1x1x1"]);
+    many.refused(22, &["dp=4 pp=2 tp=8", "64 ranks", "4 saved the checkpoint"]);
     assert_eq!(place.listed(), ["a"]);
 }
 

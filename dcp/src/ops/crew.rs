@@ -1,0 +1,41 @@
+//! A crew: threads that do the same work side by side until there is none left. What is left, and who takes it, is the
+//! work's own matter.
+
+use std::thread;
+
+use crate::{Error, Result};
+
+/// Runs `serve` on `threads` threads, this one among them.
+///
+/// # Errors
+/// The first failure of any of them, this thread's first; a panic of another is `Internal`.
+pub(super) fn work(threads: usize, serve: impl Fn() -> Result<()> + Sync) -> Result<()> {
+    thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(&serve)).collect();
+        let mine = serve();
+        let joined = others
+            .into_iter()
+            .map(|other| other.join().unwrap_or_else(|_| Err(Error::internal("a working thread panicked"))));
+        // All are joined before a failure is told: a fold, since `collect` would stop at the first.
+        joined.fold(mine, Result::and)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn all_work_is_done_once_and_a_failure_of_any_thread_is_told() {
+        let next = AtomicUsize::new(0);
+        let serve = |last: usize| match next.fetch_add(1, Ordering::Relaxed) {
+            at if at == last => Err(Error::corrupt("the last one")),
+            _ => Ok(()),
+        };
+        work(4, || serve(9)).unwrap();
+        assert_eq!(next.load(Ordering::Relaxed), 4);
+        assert_eq!(work(4, || serve(7)).unwrap_err().to_string(), "the last one");
+    }
+}
