@@ -1,0 +1,52 @@
+//! Exact mode: numbers that are a function of a *virtual mesh*, never of the real one.
+//!
+//! A run fixes G virtual tensor-parallel ranks, a micro-batch size and the global list of microbatches. A real rank plays
+//! its virtual ranks one after another, so every product has the same shape on every mesh; every sum is an aligned binary
+//! tree over virtual rank or over global microbatch index. A real rank's share of the leaves is a whole subtree, so the
+//! tree is the same however it is shared out, and the order of arrival cannot matter.
+
+use crate::{Error, Result};
+
+/// How sums over ranks and microbatches are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Sums {
+    /// As aligned binary trees: the same bits on every mesh.
+    Exact,
+    /// In whatever order is fastest.
+    Fast,
+}
+
+/// The virtual tensor-parallel ranks that a real one plays: `first..first + count` of `total`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct VirtualTp {
+    /// G, all virtual ranks.
+    pub total: usize,
+    /// The first that this rank plays.
+    pub first: usize,
+    /// How many it plays.
+    pub count: usize,
+}
+
+impl VirtualTp {
+    /// What rank `index` of `size` real ones plays of `total` virtual ones.
+    ///
+    /// # Errors
+    /// `Config` when `size` does not divide `total`, or when a rank's share is no power of two (it would be no whole
+    /// subtree).
+    pub fn of(index: usize, size: usize, total: usize) -> Result<Self> {
+        if size == 0 || total == 0 || total % size != 0 {
+            return Err(Error::config(format!(
+                "tp={size} does not divide the {total} virtual tensor-parallel ranks"
+            ))
+            .hint("in exact mode, choose a tp that divides exact.virtual_tp"));
+        }
+        let count = total / size;
+        if !count.is_power_of_two() {
+            return Err(Error::config(format!(
+                "tp={size} gives each rank {count} of the {total} virtual tensor-parallel ranks, which is no power of two"
+            ))
+            .hint("in exact mode, virtual_tp / tp is a power of two"));
+        }
+        Ok(Self { total, first: index * count, count })
+    }
+}

@@ -1,0 +1,6 @@
+//! The parallel meaning of a model's operations: tensor parallelism over virtual ranks, backward by nodes that hold
+//! weight *handles*, and the queue of weight gradients.
+
+mod params;
+
+pub use params::{Cut, Params, Pass};
