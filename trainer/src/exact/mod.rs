@@ -34,7 +34,7 @@ impl VirtualTp {
     /// `Config` when `size` does not divide `total`, or when a rank's share is no power of two (it would be no whole
     /// subtree).
     pub fn of(index: usize, size: usize, total: usize) -> Result<Self> {
-        if size == 0 || total == 0 || total % size != 0 {
+        if size == 0 || total == 0 || !total.is_multiple_of(size) {
             return Err(Error::config(format!(
                 "tp={size} does not divide the {total} virtual tensor-parallel ranks"
             ))
