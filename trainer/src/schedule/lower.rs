@@ -1,0 +1,160 @@
+//! [`lower`]: adds to a table of computations what a run needs besides, pass by pass.
+//!
+//! 1. UNSHARD and RESHARD, where the strategy keeps a stage's weights gathered from one action to another;
+//! 2. REDUCE_GRAD right after the last W or B of each stage;
+//! 3. SEND right after the computation that it sends, and the matching RECV appended to the receiver's row at that same
+//!    moment of a common walk over all rows. That makes exchanges of any two ranks come in one order on both sides, and
+//!    lets the program advance even if every send waits for its receiver; [`Program`] checks both again.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{Action, Blocked, Deadlock, Program, ScheduleError, Step, Table, progress::Fact, validate};
+
+/// How long a stage's weights stay gathered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Gather {
+    /// For one part and one pass: the stage gathers and frees by itself, and the program says nothing of it.
+    #[default]
+    PerPart,
+    /// While the stage is among the next so many distinct ones that the rank works on.
+    Stages(usize),
+}
+
+/// The program of a table that is not lowered.
+///
+/// # Errors
+/// What [`validate`] refuses; communication that would not be safe.
+pub fn lower(table: &Table, gather: Gather) -> Result<Program, ScheduleError> {
+    validate(table)?;
+    let mut ranks = table.ranks.clone();
+    if let Gather::Stages(most) = gather {
+        ranks = ranks.iter().map(|row| gathered(row, most.max(1))).collect();
+    }
+    let ranks = ranks.iter().map(|row| reduced(row, table.microbatches)).collect();
+    Program::new(communicating(&Table { ranks, ..table.clone() })?)
+}
+
+/// Gathers a stage before it is among the next `most`, frees it when it no longer is.
+fn gathered(row: &[Action], most: usize) -> Vec<Action> {
+    let mut held: Vec<usize> = Vec::new();
+    let mut out = Vec::new();
+    for (step, action) in row.iter().enumerate() {
+        let next = upcoming(row.get(step..).unwrap_or_default(), most);
+        let gone = held.iter().filter(|stage| !next.contains(stage));
+        out.extend(gone.map(|stage| Action::new(*stage, Step::Reshard)));
+        let new = next.iter().filter(|stage| !held.contains(stage));
+        out.extend(new.map(|stage| Action::new(*stage, Step::Unshard)));
+        held = next;
+        out.push(*action);
+    }
+    out.extend(held.into_iter().map(|stage| Action::new(stage, Step::Reshard)));
+    out
+}
+
+/// The first `most` distinct stages of `row`.
+fn upcoming(row: &[Action], most: usize) -> Vec<usize> {
+    let mut stages = Vec::new();
+    for action in row {
+        if stages.len() == most {
+            break;
+        }
+        if !stages.contains(&action.stage) {
+            stages.push(action.stage);
+        }
+    }
+    stages
+}
+
+fn reduced(row: &[Action], microbatches: usize) -> Vec<Action> {
+    let mut left = HashMap::new();
+    let with_reduction = |action: &Action| {
+        let done = matches!(action.step, Step::B(_) | Step::W(_)) && {
+            let left = left.entry(action.stage).or_insert(microbatches);
+            *left -= 1;
+            *left == 0
+        };
+        [*action].into_iter().chain(done.then_some(Action::new(action.stage, Step::ReduceGrad)))
+    };
+    row.iter().flat_map(with_reduction).collect()
+}
+
+fn communicating(table: &Table) -> Result<Table, ScheduleError> {
+    let ranks = table.ranks.len();
+    let mut walk =
+        Walk { table, at: vec![0; ranks], here: vec![HashSet::new(); ranks], out: vec![Vec::new(); ranks] };
+    // One action of each rank a round: rows grow at the pace at which a run would.
+    while (0..ranks).map(|rank| walk.advance(rank)).fold(false, |any, moved| any | moved) {}
+    let blocked = walk.blocked();
+    if !blocked.is_empty() {
+        return Err(ScheduleError::Deadlock(Deadlock { blocked }));
+    }
+    Ok(Table { ranks: walk.out, ..table.clone() })
+}
+
+/// A common walk over all rows.
+struct Walk<'a> {
+    table: &'a Table,
+    at: Vec<usize>,
+    /// What each rank has computed or received.
+    here: Vec<HashSet<Fact>>,
+    out: Vec<Vec<Action>>,
+}
+
+impl Walk<'_> {
+    fn advance(&mut self, rank: usize) -> bool {
+        let Some(action) = self.current(rank).filter(|action| self.lacks(rank, *action).is_none()) else {
+            return false;
+        };
+        self.at.get_mut(rank).into_iter().for_each(|at| *at += 1);
+        self.append(rank, action);
+        if let Some(fact) = Fact::given_by(action) {
+            self.give(rank, fact);
+            self.transfer(rank, action, fact);
+        }
+        true
+    }
+
+    fn transfer(&mut self, rank: usize, action: Action, fact: Fact) {
+        let placement = &self.table.placement;
+        let (peer, send) = match action.step {
+            Step::F(m) => (placement.next_rank(action.stage), Step::SendF(m)),
+            Step::I(m) | Step::B(m) => (placement.rank_before(action.stage), Step::SendB(m)),
+            _ => return,
+        };
+        let send = Action::new(action.stage, send);
+        if let (Some(peer), Some(receive)) = (peer, send.partner()) {
+            self.append(rank, send);
+            self.append(peer, receive);
+            self.give(peer, fact);
+        }
+    }
+
+    fn current(&self, rank: usize) -> Option<Action> {
+        self.table.row(rank).get(*self.at.get(rank)?).copied()
+    }
+
+    fn lacks(&self, rank: usize, action: Action) -> Option<Fact> {
+        let here = self.here.get(rank)?;
+        Fact::needed_by(action, self.table.stages()).into_iter().find(|fact| !here.contains(fact))
+    }
+
+    fn append(&mut self, rank: usize, action: Action) {
+        self.out.get_mut(rank).into_iter().for_each(|row| row.push(action));
+    }
+
+    fn give(&mut self, rank: usize, fact: Fact) {
+        self.here.get_mut(rank).into_iter().for_each(|here| here.extend([fact]));
+    }
+
+    fn blocked(&self) -> Vec<Blocked> {
+        let stuck = |rank| {
+            let cell = self.current(rank)?;
+            let waits_for = self.lacks(rank, cell)?.to_string();
+            Some(Blocked { rank, step: *self.at.get(rank)?, cell, waits_for })
+        };
+        (0..self.table.ranks.len()).filter_map(stuck).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,64 @@
+//! Rows as lowering must write them.
+
+use super::{
+    super::{Shape, generate, known, named},
+    *,
+};
+
+fn lowered(name: &str, stages: usize, ranks: usize, microbatches: usize, gather: Gather) -> Vec<String> {
+    let table = generate(named(name).unwrap(), Shape { stages, ranks, microbatches }).unwrap();
+    lower(&table, gather).unwrap().table().to_string().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn sends_follow_their_computation_and_receives_come_at_that_moment() {
+    assert_eq!(
+        lowered("1F1B", 2, 2, 2, Gather::PerPart),
+        [
+            "0 0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1 0REDUCE_GRAD",
+            "1 1RECV_F0 1F0 1RECV_F1 1B0 1SEND_B0 1F1 1B1 1SEND_B1 1REDUCE_GRAD",
+        ]
+    );
+}
+
+#[test]
+fn stages_on_one_rank_need_no_communication() {
+    assert_eq!(lowered("GPipe", 2, 1, 1, Gather::PerPart), ["0 0F0 1F0 1B0 1REDUCE_GRAD 0B0 0REDUCE_GRAD"]);
+}
+
+#[test]
+fn weights_that_stay_are_gathered_before_the_stage_and_freed_after_it() {
+    assert_eq!(
+        lowered("GPipe", 2, 1, 1, Gather::Stages(1)),
+        ["0 0UNSHARD 0F0 0RESHARD 1UNSHARD 1F0 1B0 1REDUCE_GRAD 1RESHARD 0UNSHARD 0B0 0REDUCE_GRAD 0RESHARD"]
+    );
+    assert_eq!(
+        lowered("GPipe", 2, 1, 1, Gather::Stages(2)),
+        ["0 0UNSHARD 1UNSHARD 0F0 1F0 1B0 1REDUCE_GRAD 1RESHARD 0B0 0REDUCE_GRAD 0RESHARD"]
+    );
+}
+
+#[test]
+fn the_last_weight_gradient_of_a_stage_is_followed_by_its_reduction() {
+    let row: Vec<Action> = "0F0 0F1 0I0 0I1 0W1 0W0".split(' ').map(|cell| cell.parse().unwrap()).collect();
+    assert_eq!(reduced(&row, 2).last().unwrap().to_string(), "0REDUCE_GRAD");
+    assert_eq!(reduced(&row, 2).len(), row.len() + 1);
+}
+
+#[test]
+fn every_schedule_is_safe_under_blocking_sends_over_a_grid() {
+    for name in known() {
+        let generator = named(name).unwrap();
+        for (ranks, microbatches) in [(1, 1), (2, 1), (2, 4), (3, 5), (4, 2), (4, 8), (8, 16)] {
+            for per_rank in [1, 2, 3] {
+                if generator.stages_per_rank().contains(&per_rank) {
+                    let shape = Shape { stages: per_rank * ranks, ranks, microbatches };
+                    let table = generate(generator, shape).unwrap();
+                    for gather in [Gather::PerPart, Gather::Stages(2)] {
+                        lower(&table, gather).unwrap();
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! What computations give and need: the dependency rules that validation, lowering and simulation share.
+//!
+//! - F of a stage needs F of the stage before;
+//! - I or B needs F of its stage, and I or B of the next stage;
+//! - W needs I of its stage.
+
+use std::{collections::HashSet, fmt};
+
+use super::{Action, Blocked, Deadlock, Step, Table};
+
+/// Something computed, for a stage and a microbatch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Fact {
+    /// Its activations.
+    Forward(usize, usize),
+    /// The gradient of its inputs.
+    Gradient(usize, usize),
+}
+
+impl Fact {
+    /// What `action` gives.
+    pub(super) const fn given_by(action: Action) -> Option<Self> {
+        match action.step {
+            Step::F(m) => Some(Self::Forward(action.stage, m)),
+            Step::I(m) | Step::B(m) => Some(Self::Gradient(action.stage, m)),
+            _ => None,
+        }
+    }
+
+    /// What `action` needs, of `stages` stages.
+    pub(super) fn needed_by(action: Action, stages: usize) -> Vec<Self> {
+        let stage = action.stage;
+        match action.step {
+            Step::F(m) => stage.checked_sub(1).map(|before| Self::Forward(before, m)).into_iter().collect(),
+            Step::I(m) | Step::B(m) => {
+                let next = (stage + 1 < stages).then_some(Self::Gradient(stage + 1, m));
+                next.into_iter().chain([Self::Forward(stage, m)]).collect()
+            }
+            Step::W(m) => vec![Self::Gradient(stage, m)],
+            _ => Vec::new(),
+        }
+    }
+
+    /// The stage that gives it.
+    pub(super) const fn stage(self) -> usize {
+        match self {
+            Self::Forward(stage, _) | Self::Gradient(stage, _) => stage,
+        }
+    }
+}
+
+impl fmt::Display for Fact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Forward(stage, m) => write!(f, "{stage}F{m}"),
+            Self::Gradient(stage, m) => write!(f, "{stage}B{m} or {stage}I{m}"),
+        }
+    }
+}
+
+/// Runs every row in its order as far as dependencies allow, and says where it stops.
+pub(super) fn deadlock(table: &Table) -> Option<Deadlock> {
+    let mut done = HashSet::new();
+    let mut at = vec![0; table.ranks.len()];
+    let missing = |action: Action, done: &HashSet<Fact>| {
+        Fact::needed_by(action, table.stages()).into_iter().find(|fact| !done.contains(fact))
+    };
+    loop {
+        let mut moved = false;
+        for (row, at) in table.ranks.iter().zip(&mut at) {
+            while let Some(action) = row.get(*at).filter(|action| missing(**action, &done).is_none()) {
+                done.extend(Fact::given_by(*action));
+                (*at, moved) = (*at + 1, true);
+            }
+        }
+        if !moved {
+            break;
+        }
+    }
+    let stuck = table.ranks.iter().zip(&at).enumerate().filter_map(|(rank, (row, step))| {
+        let cell = *row.get(*step)?;
+        let waits_for = missing(cell, &done)?.to_string();
+        Some(Blocked { rank, step: *step, cell, waits_for })
+    });
+    let blocked: Vec<_> = stuck.collect();
+    (!blocked.is_empty()).then_some(Deadlock { blocked })
+}
