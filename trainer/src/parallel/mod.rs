@@ -2,5 +2,7 @@
 //! weight *handles*, and the queue of weight gradients.
 
 mod params;
+mod runtime;
 
 pub use params::{Cut, Params, Pass};
+pub use runtime::Runtime;
