@@ -5,6 +5,10 @@
 //! tree over virtual rank or over global microbatch index. A real rank's share of the leaves is a whole subtree, so the
 //! tree is the same however it is shared out, and the order of arrival cannot matter.
 
+mod tree;
+
+pub use tree::{TreeSum, sum};
+
 use crate::{Error, Result};
 
 /// How sums over ranks and microbatches are made.
