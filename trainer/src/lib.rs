@@ -28,6 +28,7 @@ pub mod mesh;
 pub mod model;
 pub mod parallel;
 pub mod schedule;
+pub mod torch;
 pub mod transport;
 
 pub use error::{Error, ErrorKind, Place, Result};
