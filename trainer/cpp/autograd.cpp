@@ -5,6 +5,7 @@
 // that asked for it, on every device.
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <c10/core/AutogradState.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -95,11 +96,13 @@ int caught(char* text, int room, F&& f) {
 
 extern "C" {
 
-// Gives `outs`, which no graph knows yet, a node whose next edges lead to `ins`. Uses up `context` even when it fails.
+// Gives `outs`, which no graph knows yet, a node whose next edges lead to `ins`; outside gradient mode, does nothing.
+// Uses up `context` in any case.
 int ckpt_node_attach(Tensor* const* outs, int out_count, Tensor* const* ins, int in_count, Run run, Drop drop,
                      void* context, char* text, int room) {
   return caught(text, room, [&] {
     auto node = c10::make_intrusive<RustNode>(run, drop, context, in_count);
+    if (!at::GradMode::is_enabled()) return;
     for (int i = 0; i < out_count; i++) {
       TORCH_CHECK(!outs[i]->requires_grad(), "output ", i, " of a node is part of a graph already");
     }

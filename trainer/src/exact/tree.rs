@@ -167,11 +167,11 @@ mod tests {
 
     /// Values of very different size, so that another order gives other bits.
     fn leaves(count: usize) -> Vec<Tensor> {
-        (0..count)
+        (0..u32::try_from(count).unwrap())
             .map(|at| {
                 let values: Vec<f32> = (0..33_u32)
                     .map(|i| {
-                        let h = (i + 1).wrapping_mul(2_654_435_761).wrapping_add(at as u32 * 40_503) >> 7;
+                        let h = (i + 1).wrapping_mul(2_654_435_761).wrapping_add(at * 40_503) >> 7;
                         (h % 1999) as f32 * 10_f32.powi((h % 7) as i32 - 3) - 500.0
                     })
                     .collect();
@@ -185,7 +185,7 @@ mod tests {
         let mut state = seed | 1;
         for at in (1..count).rev() {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            order.swap(at, (state >> 33) as usize % (at + 1));
+            order.swap(at, usize::try_from(state >> 33).unwrap() % (at + 1));
         }
         order
     }
@@ -222,11 +222,11 @@ mod tests {
         for count in [2, 3, 5, 8, 12, 16, 19] {
             let leaves = leaves(count);
             let whole = sum(copies(&leaves)).unwrap();
-            for seed in 0..8 {
+            for seed in 0..8_u8 {
                 let mut tree = TreeSum::new(count).unwrap();
-                for at in shuffled(count, seed) {
+                for at in shuffled(count, u64::from(seed)) {
                     let leaf = leaves[at].copy();
-                    if (at + seed as usize).is_multiple_of(2) {
+                    if (at + usize::from(seed)).is_multiple_of(2) {
                         tree.add_fresh(at, leaf).unwrap();
                     } else {
                         tree.add(at, leaf).unwrap();
@@ -274,7 +274,7 @@ mod tests {
     fn leaves_are_not_written_to_unless_they_are_given_away() {
         let leaves = leaves(4);
         let before = copies(&leaves);
-        sum(leaves.iter().map(Tensor::shallow_clone).collect()).unwrap();
+        let _sum = sum(leaves.iter().map(Tensor::shallow_clone).collect()).unwrap();
         assert!(leaves.iter().zip(&before).all(|(a, b)| a.equal(b)));
     }
 

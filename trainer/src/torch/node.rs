@@ -29,7 +29,8 @@ use crate::{Error, Result};
 pub type Backward = Box<dyn FnOnce(Vec<Option<Tensor>>) -> Result<Vec<Option<Tensor>>>>;
 
 /// Makes `backward` the way from the gradients of `outputs`, which were computed without tracking, to those of `inputs`.
-/// The outputs require gradients from then on, whether an input does or not.
+/// The outputs require gradients from then on, whether an input does or not. Where gradients are not tracked, this frees
+/// `backward` and does nothing else.
 ///
 /// # Errors
 /// `Internal` for an output that is part of a graph already.

@@ -113,8 +113,9 @@ fn a_panic_in_a_node_becomes_one_error_and_restores_the_gradient_mode() {
     assert_eq!(error.kind(), ErrorKind::Internal);
     assert!(error.to_string().contains("index out of order"), "{error}");
     assert!((&x * 2.0).requires_grad());
+    let y = doubled(&x, || panic!("again"));
     tch::no_grad(|| {
-        let error = backward(&[&doubled(&x, || panic!("again"))], &[&x.ones_like()]).unwrap_err();
+        let error = backward(&[&y], &[&x.ones_like()]).unwrap_err();
         assert!(error.to_string().contains("again"));
         assert!(!(&x * 2.0).requires_grad());
     });
@@ -173,6 +174,21 @@ fn nodes_behind_a_failed_one_are_freed_with_the_graph() {
 }
 
 #[test]
+fn nothing_is_kept_where_gradients_are_not_tracked() {
+    let x = leaf(&[1.0]);
+    let drops = Rc::new(Cell::new(0));
+    let saved = Dropped(drops.clone());
+    let y = tch::no_grad(|| {
+        doubled(&x, move || {
+            let _saved = &saved;
+            Ok(())
+        })
+    });
+    assert!(!y.requires_grad());
+    assert_eq!(drops.get(), 1);
+}
+
+#[test]
 fn a_second_backward_is_refused() {
     let x = leaf(&[1.0]);
     let y = doubled(&x, || Ok(()));
@@ -192,7 +208,7 @@ fn a_backward_within_a_node_keeps_its_own_errors() {
         Box::new(move |grads| {
             let at = inner.set_requires_grad(true);
             let again = tch::with_grad(|| at.square());
-            let failing = doubled(&at, || Err(Error::new(ErrorKind::Peer, "inner")));
+            let failing = tch::with_grad(|| doubled(&at, || Err(Error::new(ErrorKind::Peer, "inner"))));
             assert_eq!(
                 grad(&[&failing], &[&failing.ones_like()], &[&at]).unwrap_err().kind(),
                 ErrorKind::Peer
