@@ -14,11 +14,11 @@
 
 use bytes::Bytes;
 use fqn::Entry;
-use reshard::{Mesh, Region, StageSplit};
+use reshard::{Layout, Mesh, Region, StageSplit};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ObjectEntry, Result, digest::BlockTable, fingerprint::Fingerprint, fingerprint::FingerprintSum,
+    Error, ObjectEntry, Result, digest::BlockTable, fingerprint::Fingerprint, fingerprint::FingerprintSum,
     store::BlobWriter,
 };
 
@@ -48,6 +48,31 @@ pub struct TargetTensor {
     pub entry: Entry,
     /// The boxes to write, tiling it exactly, each with the rank that it is written for.
     pub regions: Vec<(Region, u32)>,
+}
+
+impl TargetTensor {
+    /// The tensor at a position of a layout's registry, each of its boxes with the one rank that writes it.
+    ///
+    /// # Errors
+    /// `Corrupt` for a shape that no box can have.
+    pub fn laid_out(entry: Entry, layout: &Layout, at: usize) -> Result<Self> {
+        let rank = |rank: u64| u32::try_from(rank).map_err(|_| Error::internal(format!("rank {rank}")));
+        let shards = layout.shards(at).map(|(shard, writer)| Ok((shard.region, rank(writer)?)));
+        let mut regions = shards.collect::<Result<Vec<_>>>()?;
+        if regions.is_empty() {
+            // An empty tensor has no shard that holds anything, and still has to be there.
+            regions.push((Self::whole(&entry)?, 0));
+        }
+        Ok(Self { entry, regions })
+    }
+
+    /// All of a tensor as one box.
+    ///
+    /// # Errors
+    /// `Corrupt` for a shape that no box can have.
+    pub fn whole(entry: &Entry) -> Result<Region> {
+        Region::whole(&entry.shape).map_err(|error| Error::corrupt(format!("{}: {error}", entry.id())))
+    }
 }
 
 /// Where a target's bytes go.

@@ -99,6 +99,12 @@ impl BlockLayout {
         Some(start..end)
     }
 
+    /// Number of blocks that end at or before byte `at`.
+    #[must_use]
+    pub fn count_before(&self, at: u64) -> usize {
+        self.ends.partition_point(|&end| end <= at)
+    }
+
     /// The bytes of each block, in order.
     pub fn ranges(&self) -> impl Iterator<Item = Range<u64>> + '_ {
         self.ends.iter().scan(0, |start, &end| Some(std::mem::replace(start, end)..end))
@@ -120,6 +126,7 @@ mod tests {
         assert_eq!(ranges, ends.windows(2).map(|it| it[0]..it[1]).collect::<Vec<_>>());
         assert_eq!(layout.range(1), Some(10..10 + MIB));
         assert_eq!(layout.range(6), None);
+        assert_eq!([0, 9, 10, 11, 15 + 2 * MIB].map(|at| layout.count_before(at)), [0, 0, 1, 1, 4]);
     }
 
     #[test]

@@ -401,31 +401,13 @@ fn targets(registry: &Registry, layout: &Layout, request: &Request) -> Result<Ve
         if let Some(to) = request.cast.filter(|_| entry.role.is_model() && entry.dtype.is_float()) {
             entry.dtype = to;
         }
-        let regions = regions(&entry, at, layout, request)?;
-        Ok(TargetTensor { entry, regions })
+        if request.is_whole() {
+            let regions = vec![(TargetTensor::whole(&entry)?, 0)];
+            return Ok(TargetTensor { entry, regions });
+        }
+        TargetTensor::laid_out(entry, layout, at)
     })
     .collect()
-}
-
-fn regions(entry: &Entry, at: usize, layout: &Layout, request: &Request) -> Result<Vec<(Region, u32)>> {
-    if request.is_whole() {
-        return Ok(vec![(whole(entry)?, 0)]);
-    }
-    let shards = layout.shards(at).map(|(shard, rank)| Ok((shard.region, rank_u32(rank)?)));
-    let mut regions = shards.collect::<Result<Vec<_>>>()?;
-    if regions.is_empty() {
-        // An empty tensor has no shard that holds anything, and still has to be there.
-        regions.push((whole(entry)?, 0));
-    }
-    Ok(regions)
-}
-
-fn whole(entry: &Entry) -> Result<Region> {
-    Region::whole(&entry.shape).map_err(|e| Error::corrupt(format!("{}: {e}", entry.id())))
-}
-
-fn rank_u32(rank: u64) -> Result<u32> {
-    u32::try_from(rank).map_err(|_| Error::internal(format!("rank {rank}")))
 }
 
 fn cost(

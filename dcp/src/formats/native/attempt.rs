@@ -36,7 +36,7 @@ pub(crate) fn attempt_of(state: &State, step: u64, identity: &Sha256Digest) -> R
 
 /// Names of one file of an attempt, relative to its folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct FileNames {
+pub(crate) struct FileNames {
     /// `r00003-0001`: what it is in the layout.
     pub(super) key: String,
 }

@@ -31,7 +31,10 @@ pub(super) fn unread(key: &str, error: &Error) -> Finding {
 }
 
 fn log(source: &NativeSource, findings: &mut Vec<Finding>) -> Result<()> {
-    let Some((_, log)) = &source.committed else {
+    let Some(log) = &source.log else {
+        if source.committed.is_some() {
+            return Ok(());
+        }
         let text = "sealed: manifest, files and digests can be checked, but no commit log says that it was committed";
         findings
             .push(Finding::new(Severity::Note, FindingCode::Uncommitted, text).hint("open the root to know"));
@@ -52,7 +55,7 @@ fn log(source: &NativeSource, findings: &mut Vec<Finding>) -> Result<()> {
 
 /// The record says what the manifest says.
 fn record(source: &NativeSource, findings: &mut Vec<Finding>) {
-    let Some((facts, log)) = &source.committed else { return };
+    let Some(facts) = &source.committed else { return };
     let catalog = &source.manifest.catalog;
     let mut contradiction = |text: String| {
         findings
@@ -61,7 +64,8 @@ fn record(source: &NativeSource, findings: &mut Vec<Finding>) {
     if let Some(step) = catalog.step.filter(|step| *step != facts.step) {
         contradiction(format!("the record says step {}, the manifest step {step}", facts.step));
     }
-    let Some(checkpoint) = log.state().checkpoints.get(&facts.seq) else { return };
+    let checkpoint = source.log.as_ref().and_then(|log| log.state().checkpoints.get(&facts.seq));
+    let Some(checkpoint) = checkpoint else { return };
     let in_root = catalog.files.iter().filter(|file| file.location == Location::InRoot);
     let used: BTreeSet<&str> = in_root.filter_map(|file| file.path.split('/').next()).collect();
     for dir in used {

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::{
     Catalog, Location,
-    commit::{Checkpoint, Label, Record, Seq, State},
+    commit::{Checkpoint, Commit, Label, Record, Seq, State},
     digest::Sha256Digest,
 };
 
@@ -50,6 +50,22 @@ impl CommitFacts {
             tags,
             pinned: checkpoint.pinned,
             verified: checkpoint.verified,
+        }
+    }
+
+    /// What the record alone tells.
+    pub(super) fn of_record(record: &Record, commit: &Commit) -> Self {
+        Self {
+            seq: record.seq,
+            time_ms: record.time_ms,
+            writer: record.writer.clone(),
+            run: record.run.clone(),
+            step: commit.step,
+            parent: record.parent,
+            manifest: commit.manifest.sha256,
+            tags: Vec::new(),
+            pinned: false,
+            verified: None,
         }
     }
 }

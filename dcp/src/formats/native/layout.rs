@@ -22,8 +22,10 @@ const BLOB: u64 = 512 << 20;
 
 /// A blob of the layout.
 #[derive(Debug, Clone)]
-pub(super) struct Blob {
+pub(crate) struct Blob {
     pub(super) names: FileNames,
+    /// The rank that writes it.
+    pub(super) rank: u32,
     /// Everything before its first chunk; for large objects, all of it.
     pub(super) head: Bytes,
     /// Bytes in all.
@@ -32,30 +34,44 @@ pub(super) struct Blob {
     pub(super) chunks: Vec<TargetChunk>,
 }
 
-/// The blobs of the spec's tensors.
+/// The blobs of the spec's tensors that ranks write which `wanted` says yes to.
 ///
 /// # Errors
 /// `Incompatible` for chunks that do not fill whole bytes, `Internal` for regions outside their tensors.
-pub(super) fn blobs(spec: &TargetSpec) -> Result<Vec<Blob>> {
+pub(super) fn blobs(spec: &TargetSpec, wanted: impl Fn(u32) -> bool) -> Result<Vec<Blob>> {
     let mut blobs = Vec::new();
-    for (rank, pieces) in by_rank(spec) {
+    for (rank, pieces) in by_rank(spec, wanted) {
         for (number, pieces) in packed(spec, pieces)?.into_iter().enumerate() {
-            blobs.push(blob(spec, FileNames::of_rank(rank, number), blobs.len(), &pieces)?);
+            blobs.push(blob(spec, (rank, number), blobs.len(), &pieces)?);
         }
     }
     Ok(blobs)
 }
 
+/// The names of all blobs of the spec's tensors, each with the rank that writes it.
+///
+/// # Errors
+/// As [`blobs`].
+pub(super) fn names(spec: &TargetSpec) -> Result<Vec<(u32, FileNames)>> {
+    let mut names = Vec::new();
+    for (rank, pieces) in by_rank(spec, |_| true) {
+        let count = packed(spec, pieces)?.len();
+        names.extend((0..count).map(|number| (rank, FileNames::of_rank(rank, number))));
+    }
+    Ok(names)
+}
+
 /// A box of a tensor.
-type Piece<'s> = (usize, &'s Region);
+pub(super) type Piece<'s> = (usize, &'s Region);
 
 /// What each rank writes. Empty boxes are left out, but for one of a tensor that is empty itself.
-fn by_rank(spec: &TargetSpec) -> BTreeMap<u32, Vec<Piece<'_>>> {
+fn by_rank(spec: &TargetSpec, wanted: impl Fn(u32) -> bool) -> BTreeMap<u32, Vec<Piece<'_>>> {
     let mut ranks: BTreeMap<u32, Vec<Piece<'_>>> = BTreeMap::new();
     for (at, tensor) in spec.tensors.iter().enumerate() {
         let hollow = tensor.entry.shape.contains(&0);
         let kept = tensor.regions.iter().filter(|(region, _)| hollow || !region.is_empty());
-        for (region, rank) in kept.take(if hollow { 1 } else { usize::MAX }) {
+        let kept = kept.take(if hollow { 1 } else { usize::MAX });
+        for (region, rank) in kept.filter(|(_, rank)| wanted(*rank)) {
             ranks.entry(*rank).or_default().push((at, region));
         }
     }
@@ -80,7 +96,8 @@ fn packed<'s>(spec: &TargetSpec, pieces: Vec<Piece<'s>>) -> Result<Vec<Vec<Piece
     Ok(blobs)
 }
 
-fn len_of(spec: &TargetSpec, (tensor, region): &Piece<'_>) -> Result<u64> {
+/// Bytes of a box.
+pub(super) fn len_of(spec: &TargetSpec, (tensor, region): &Piece<'_>) -> Result<u64> {
     let entry = &spec.tensors.get(*tensor).ok_or_else(|| Error::internal("a box of no tensor"))?.entry;
     entry.dtype.bytes_for(region.elements()).ok_or_else(|| {
         Error::incompatible(format!("{}: {region} of {} does not fill whole bytes", entry.id(), entry.dtype))
@@ -88,7 +105,8 @@ fn len_of(spec: &TargetSpec, (tensor, region): &Piece<'_>) -> Result<u64> {
     })
 }
 
-fn blob(spec: &TargetSpec, names: FileNames, file: usize, pieces: &[Piece<'_>]) -> Result<Blob> {
+fn blob(spec: &TargetSpec, (rank, number): (u32, usize), file: usize, pieces: &[Piece<'_>]) -> Result<Blob> {
+    let names = FileNames::of_rank(rank, number);
     let mut header = HeaderBuilder::new();
     let mut told = Map::new();
     for ((tensor, region), name) in pieces.iter().zip(names_of(spec, pieces)) {
@@ -119,7 +137,7 @@ fn blob(spec: &TargetSpec, names: FileNames, file: usize, pieces: &[Piece<'_>]) 
         .collect();
     // An empty chunk has no bytes of its own: it goes before the one that begins where it does.
     chunks.sort_by_key(|chunk| (chunk.offset, !chunk.region.is_empty()));
-    Ok(Blob { names, head: placed.bytes.into(), size: placed.file_size, chunks })
+    Ok(Blob { names, rank, head: placed.bytes.into(), size: placed.file_size, chunks })
 }
 
 /// How a box stands in the header: as it is, or as bytes where safetensors lacks the dtype.
@@ -184,7 +202,7 @@ mod tests {
         let row =
             |name: &str, mib| tensor(name, Role::Param, Dtype::U8, &[mib * MIB], &[(&[0], &[mib * MIB], 0)]);
         let spec = spec(vec![row("a", 300), row("b", 200), row("c", 20), row("d", 2000), row("e", 1)]);
-        let blobs = blobs(&spec).unwrap();
+        let blobs = blobs(&spec, |_| true).unwrap();
         let tensors: Vec<Vec<usize>> =
             blobs.iter().map(|blob| blob.chunks.iter().map(|it| it.tensor).collect()).collect();
         assert_eq!(tensors, [vec![0, 1], vec![2], vec![3], vec![4]]);
@@ -206,7 +224,7 @@ mod tests {
                 &[(&[0, 0], &[0, 3], 0), (&[0, 0], &[0, 3], 1)],
             ),
         ]);
-        let blobs = blobs(&spec).unwrap();
+        let blobs = blobs(&spec, |_| true).unwrap();
         let len = usize::try_from(u64::from_le_bytes(blobs[0].head[..8].try_into().unwrap())).unwrap();
         let json: Map<String, Value> = serde_json::from_slice(&blobs[0].head[8..8 + len]).unwrap();
         let mut names: Vec<&str> = json.keys().map(String::as_str).collect();

@@ -3,7 +3,7 @@
 use super::{NativeSource, Revision, facts::CommitFacts, files::Files};
 use crate::{
     Error, ErrorKind, Format, Place, Result,
-    commit::{DirName, Log, LogOptions, Seq},
+    commit::{Action, DirName, Log, LogOptions, ManifestRef, Record, Seq},
     digest::Sha256Digest,
     formats::OpenOptions,
     manifest::{Manifest, manifest_digest, manifest_name},
@@ -92,8 +92,48 @@ fn committed(
     options: OpenOptions,
 ) -> Result<NativeSource> {
     let (seq, checkpoint) = revision.resolve(log.state())?;
-    let (wanted, dir) = (checkpoint.manifest, checkpoint.attempt.clone());
-    let path = wanted.path(&dir);
+    let dir = checkpoint.attempt.clone();
+    let manifest = manifest_of(root, seq, &dir, checkpoint.manifest)?;
+    let entry = log.read(seq)?;
+    let record =
+        entry.ok_or_else(|| Error::corrupt(format!("record {seq} is gone since the log was read")))?.record;
+    let facts = CommitFacts::of(seq, checkpoint, &record, log.state());
+    let mut source = assemble(stores, root, dir.as_str(), manifest, options)?;
+    (source.committed, source.log) = (Some(facts), Some(log));
+    Ok(described(source, &format!("committed as seq {seq}")))
+}
+
+/// Opens the checkpoint that a record commits, by the record's exact bytes: one reader chose it and told the others, who need
+/// not read the log. That the record stands in the log, and is not void, is the word of whoever chose it.
+///
+/// # Errors
+/// `Corrupt` for bytes that are no record, or whose checkpoint is not there; `Incompatible` for a record that commits nothing.
+pub fn open_record(
+    stores: &Stores,
+    root: &Root,
+    record: &[u8],
+    options: OpenOptions,
+) -> Result<NativeSource> {
+    let record = Record::decode("the record that was handed over", record)?;
+    let Action::Commit(commit) = &record.action else {
+        return Err(Error::incompatible(format!("record {} commits no checkpoint", record.seq)));
+    };
+    let (seq, dir) = (record.seq, &commit.attempt);
+    let manifest = manifest_of(root, seq, dir, commit.manifest).place(root.display_name())?;
+    let facts = CommitFacts::of_record(&record, commit);
+    let mut source = assemble(stores, root, dir.as_str(), manifest, options).place(root.display_name())?;
+    source.committed = Some(facts);
+    Ok(described(source, &format!("committed as seq {seq}")))
+}
+
+/// The manifest that record `seq` commits.
+fn manifest_of(
+    root: &Root,
+    seq: Seq,
+    dir: &DirName,
+    wanted: ManifestRef,
+) -> Result<(Sha256Digest, Manifest)> {
+    let path = wanted.path(dir);
     let bytes = match root.get_at_most(&path, wanted.size) {
         Ok((bytes, _)) => bytes,
         Err(error @ StoreError::NotFound { .. }) => {
@@ -105,15 +145,7 @@ fn committed(
         }
         Err(error) => return Err(error.into()),
     };
-    let manifest = Manifest::decode(&bytes, &wanted.sha256).place(&path)?;
-    let entry = log.read(seq)?;
-    let record =
-        entry.ok_or_else(|| Error::corrupt(format!("record {seq} is gone since the log was read")))?.record;
-    let facts = CommitFacts::of(seq, checkpoint, &record, log.state());
-    let state = format!("committed as seq {seq}");
-    let mut source = assemble(stores, root, dir.as_str(), (wanted.sha256, manifest), options)?;
-    source.committed = Some((facts, log));
-    Ok(described(source, &state))
+    Ok((wanted.sha256, Manifest::decode(&bytes, &wanted.sha256).place(&path)?))
 }
 
 /// A step's folder by itself.
@@ -192,6 +224,7 @@ fn assemble(
         manifest,
         files,
         committed: None,
+        log: None,
         forgiven: Vec::new(),
     };
     source.fill_objects(lenient)?;

@@ -6,9 +6,12 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{attempt::below, layout::Blob};
+use super::{
+    attempt::{FileNames, below},
+    layout::Blob,
+};
 use crate::{
-    Error, FileDone, Place, Result,
+    Error, ErrorKind, FileDone, Place, Result,
     commit::DirName,
     digest::{BlockTable, Sha256Digest},
     store::{Root, StoreError},
@@ -21,7 +24,7 @@ const LONGEST: u64 = 256 << 20;
 
 /// What a writer finished.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Part {
+pub(crate) struct Part {
     format: u32,
     /// The plan, as a guard against another one's folder.
     plan: String,
@@ -36,7 +39,7 @@ pub(super) struct Part {
 
 /// Where parts of one plan are.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Parts<'a> {
+pub(crate) struct Parts<'a> {
     pub(super) root: &'a Root,
     pub(super) dir: &'a DirName,
     pub(super) plan: &'a str,
@@ -46,7 +49,7 @@ impl Parts<'_> {
     /// Puts the block table, then the part.
     ///
     /// # Errors
-    /// The store's. Another writer's part being there already is none.
+    /// The store's. Another writer's part being there already is none, unless that writer wrote other bytes: `Conflict`.
     pub(super) fn put(&self, blob: &Blob, done: &FileDone) -> Result<()> {
         let table = done.blocks.as_ref().ok_or_else(|| Error::internal("a blob without a block table"))?;
         let name = blob.names.table(&done.path);
@@ -65,7 +68,28 @@ impl Parts<'_> {
         };
         let json = serde_json::to_vec(&part).map_err(|error| Error::internal(error.to_string()))?;
         match self.root.put_same(&below(self.dir, &blob.names.part())?, json.into()) {
-            Ok(()) | Err(StoreError::AlreadyExists { .. }) => Ok(()),
+            Ok(()) => Ok(()),
+            Err(StoreError::AlreadyExists { .. }) => self.check_same(blob, &root),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether the writer that was first wrote the same bytes: a checkpoint must not mix two.
+    fn check_same(&self, blob: &Blob, root: &Sha256Digest) -> Result<()> {
+        match self.get(blob)? {
+            Some(first) if first.root == *root => Ok(()),
+            _ => Err(other_bytes(self, &blob.names.part())),
+        }
+    }
+
+    /// Whether a file is finished, by its part alone.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(super) fn has(&self, names: &FileNames) -> Result<bool> {
+        match self.root.head(&below(self.dir, &names.part())?) {
+            Ok(_) => Ok(true),
+            Err(StoreError::NotFound { .. }) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }
@@ -134,4 +158,11 @@ impl Parts<'_> {
         }
         Ok(table)
     }
+}
+
+/// Two writers of one plan, and two contents.
+pub(super) fn other_bytes(parts: &Parts<'_>, file: &str) -> Error {
+    let place = format!("{}/{}/{file}", parts.root.display_name(), parts.dir);
+    Error::new(ErrorKind::Conflict, format!("{place}: this plan was written before, with other bytes"))
+        .hint("two writers act as one rank, or a save was repeated with changed state: give the new one a salt, or an epoch, of its own")
 }

@@ -6,6 +6,7 @@ use crate::{
     Error, Place, Result,
     commit::{Action, Commit, CommitError, Committed, DirName, Label, Log, ManifestRef, Seq, Void},
     manifest::EncodedManifest,
+    store::Root,
 };
 
 /// Times that another writer of the same run may be faster.
@@ -33,17 +34,38 @@ pub(crate) struct Publication<'a> {
 /// # Errors
 /// The store's and the log's. Nothing exists then that did not before, unless the log says that it can't tell.
 pub(crate) fn publish(log: &mut Log, what: &Publication<'_>) -> Result<Committed> {
-    let manifest = ManifestRef { sha256: what.manifest.digest, size: what.manifest.bytes.len() as u64 };
-    let path = manifest.path(what.attempt);
-    log.root().put_same(&path, what.manifest.bytes.clone())?;
+    put_manifest(log.root(), what)?;
+    append_record(log, what)
+}
+
+/// The first half: the manifest, durable.
+///
+/// # Errors
+/// The store's.
+pub(crate) fn put_manifest(root: &Root, what: &Publication<'_>) -> Result<()> {
+    let path = what.manifest_ref().path(what.attempt);
+    Ok(root.put_same(&path, what.manifest.bytes.clone())?)
+}
+
+/// The second half: the record that names the manifest, which is durable.
+///
+/// # Errors
+/// As [`publish`].
+pub(crate) fn append_record(log: &mut Log, what: &Publication<'_>) -> Result<Committed> {
     let action = Action::Commit(Commit {
         step: what.step,
         attempt: what.attempt.clone(),
-        manifest,
+        manifest: what.manifest_ref(),
         directories: BTreeSet::from([what.attempt.clone()]),
     });
     let root = log.root().display_name().to_owned();
     append(log, what, &action).place(root)
+}
+
+impl Publication<'_> {
+    fn manifest_ref(&self) -> ManifestRef {
+        ManifestRef { sha256: self.manifest.digest, size: self.manifest.bytes.len() as u64 }
+    }
 }
 
 fn append(log: &mut Log, what: &Publication<'_>, action: &Action) -> Result<Committed> {

@@ -23,8 +23,10 @@ pub struct NativeSource {
     pub(super) digest: Sha256Digest,
     pub(super) manifest: Manifest,
     pub(super) files: Files,
-    /// The record that committed it, with the log that it stands in.
-    pub(super) committed: Option<(CommitFacts, Log)>,
+    /// The record that committed it.
+    pub(super) committed: Option<CommitFacts>,
+    /// The log that the record stands in, where it was read.
+    pub(super) log: Option<Log>,
     /// What went wrong while opening, where that was forgiven.
     pub(super) forgiven: Vec<Finding>,
 }
@@ -33,7 +35,7 @@ impl NativeSource {
     /// The record that committed it; `None` for a step's folder by itself.
     #[must_use]
     pub fn commit(&self) -> Option<&CommitFacts> {
-        self.committed.as_ref().map(|(facts, _)| facts)
+        self.committed.as_ref()
     }
 
     /// SHA-256 of its manifest.
