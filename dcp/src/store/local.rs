@@ -245,6 +245,38 @@ impl LocalStore {
         self.inner.fs.unlink(name).map_err(|error| self.inner.error("delete", name, error))
     }
 
+    /// Removes everything below a directory, unfinished files included, and the directory; returns the bytes that its files had. What is
+    /// gone already is no error, so that this can be stopped and done again.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn remove_all(&self, dir: &ObjectPath) -> Result<u64> {
+        let name = check_path(dir)?;
+        self.inner.writable(name)?;
+        let (mut files, mut dirs) = (Vec::new(), vec![name.to_owned()]);
+        self.walk(name, &mut |path, _, kind| {
+            if kind == FileKind::Dir { &mut dirs } else { &mut files }.push(path.to_owned());
+        })?;
+        let gone = |path: &str, removed: io::Result<()>| match removed {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(self.inner.error("delete", path, error))
+            }
+            _ => Ok(()),
+        };
+        let mut bytes = 0_u64;
+        for path in &files {
+            bytes += self.inner.fs.stat(path).map_or(0, |stat| stat.size);
+            self.inner.open.forget(path);
+            gone(path, self.inner.fs.unlink(path))?;
+        }
+        // A directory comes before those in it.
+        for path in dirs.iter().rev() {
+            self.inner.forget_dir(path);
+            gone(path, self.inner.fs.rmdir(path))?;
+        }
+        Ok(bytes)
+    }
+
     /// Removes unfinished files that nobody has written to for `older_than`, by the clock of the file system; returns how many.
     ///
     /// A file of a live writer that is removed all the same costs that writer its blob (an error), never anyone a wrong one.

@@ -27,6 +27,8 @@ mod open_files;
 mod root;
 mod staging;
 mod stores;
+#[cfg(test)]
+pub(crate) mod traced;
 
 pub use blob::BlobWriter;
 pub use disk::{DiskFs, Links};

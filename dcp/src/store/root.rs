@@ -364,6 +364,25 @@ impl Root {
         block_on(self.store.delete(self.check(path)?)).map_err(self.error("delete", path))
     }
 
+    /// Deletes every object below a prefix; returns the bytes that they had. Only garbage collection has reason to.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub fn delete_all(&self, prefix: &ObjectPath) -> Result<u64> {
+        if let Some(local) = &self.local {
+            return local.remove_all(prefix);
+        }
+        let mut bytes = 0;
+        for object in self.list(Some(prefix))? {
+            match self.delete(&object.path) {
+                Ok(()) => bytes += object.size,
+                Err(StoreError::NotFound { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(bytes)
+    }
+
     /// Creates one object twice. A store that accepts both cannot hold a commit log.
     ///
     /// # Errors

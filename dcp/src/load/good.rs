@@ -1,0 +1,99 @@
+//! [`newest_good`]: the newest checkpoint of a run that is whole, and what is wrong with those before it.
+//!
+//! Invariants: it walks the run's line from the newest back, as far as the first good one; a damaged one is never passed over in
+//! silence; a store that can't be asked is an error, not damage.
+
+use bytes::Bytes;
+
+use crate::{
+    Cancel, Error, ErrorKind, Finding, FindingCode, Place, Result, Severity, Silent,
+    commit::{Label, Log, Seq},
+    formats::{
+        OpenOptions, Strictness,
+        native::{NativeSource, open_record},
+    },
+    ops::verify::{Subset, VerifyOptions, verify},
+    store::{Root, Stores},
+};
+
+/// How much is read to believe a checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Level {
+    /// Record, manifest, block tables, the objects, and that every file is there with its size; no tensor's bytes.
+    #[default]
+    Quick,
+    /// Every byte, against its SHA-256.
+    Full,
+}
+
+/// What was found on a run's line.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewestGood {
+    /// The newest that is whole.
+    pub found: Option<Found>,
+    /// Those that are newer, newest first, each with what is wrong with it.
+    pub skipped: Vec<Skipped>,
+}
+
+/// A checkpoint that is whole.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Found {
+    /// Its number.
+    pub seq: Seq,
+    /// Its training step.
+    pub step: u64,
+    /// Its record's bytes, for [`super::Loader::open_record`].
+    pub record: Bytes,
+}
+
+/// A checkpoint that is damaged.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Skipped {
+    /// Its number.
+    pub seq: Seq,
+    /// Its training step.
+    pub step: u64,
+    /// What is wrong with it, worst first.
+    pub findings: Vec<Finding>,
+}
+
+/// Looks for the newest checkpoint of a run that is whole.
+///
+/// # Errors
+/// The log's, and the store's where it could not be asked.
+pub fn newest_good(root: &Root, run: &Label, level: Level) -> Result<NewestGood> {
+    let log = Log::open(root).place(root.display_name())?;
+    let mut skipped = Vec::new();
+    for (seq, checkpoint) in log.state().line(run) {
+        let (step, record) = (checkpoint.step, root.get(&seq.path())?);
+        let findings = findings(root, &record, level).place(format!("checkpoint seq:{seq}"))?;
+        if findings.iter().all(|finding| finding.severity < Severity::Error) {
+            return Ok(NewestGood { found: Some(Found { seq, step, record }), skipped });
+        }
+        skipped.push(Skipped { seq, step, findings });
+    }
+    Ok(NewestGood { found: None, skipped })
+}
+
+/// What is wrong with the checkpoint of a record.
+fn findings(root: &Root, record: &[u8], level: Level) -> Result<Vec<Finding>> {
+    let lenient = OpenOptions::new().strictness(Strictness::Lenient);
+    match open_record(&Stores::new(), root, record, lenient) {
+        Ok(source) => check(&source, level),
+        Err(error) if is_damage(&error) => {
+            Ok(vec![Finding::new(Severity::Error, FindingCode::DigestMismatch, error.to_string())])
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// What is wrong with an opened checkpoint.
+pub(super) fn check(source: &NativeSource, level: Level) -> Result<Vec<Finding>> {
+    let subset = if level == Level::Full { Subset::All } else { Subset::Nothing };
+    let options = VerifyOptions { subset, ..VerifyOptions::default() };
+    Ok(verify(source, &options, &Silent, &Cancel::new())?.findings)
+}
+
+fn is_damage(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound | ErrorKind::Unsupported)
+}

@@ -1,0 +1,237 @@
+//! [`SavePlan`]: who writes which box of a checkpoint. Pure: the same spec gives the same plan on every rank.
+
+use std::sync::Arc;
+
+use fqn::{Entry, Registry};
+use reshard::{Layout, Mesh, Region, StageSplit};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    Error, ObjectEntry, PathPart, Result, TargetSpec, TargetTensor,
+    commit::{Label, Seq},
+    digest::{Sha256Digest, Sha256Hasher},
+    engine::grid::Grid,
+};
+
+/// What a checkpoint shall hold, and as what it shall be committed. Every rank must give the same.
+#[derive(Debug, Clone)]
+pub struct SaveSpec {
+    /// The run that it belongs to.
+    pub run: Label,
+    /// All tensors of the run, with dtype, global shape and placement rule. Names that are one tensor in memory have one
+    /// entry, the others as its aliases: what is listed twice is stored twice.
+    pub registry: Registry,
+    /// The mesh that the ranks are on.
+    pub mesh: Mesh,
+    /// How layers are split over `pp`.
+    pub split: StageSplit,
+    /// Non-tensor state, the same on every rank.
+    pub objects: Vec<ObjectEntry>,
+    /// The training step.
+    pub step: u64,
+    /// Facts to keep, see [`crate::Catalog::extra`].
+    pub extra: Map<String, Value>,
+    /// The incarnation of the run (see [`super::begin_epoch`]); none for what nobody else may take over.
+    pub epoch: Option<u64>,
+    /// The checkpoint that this incarnation went on from, for the first that it commits; later ones follow its own. None for
+    /// the run's newest.
+    pub parent: Option<Seq>,
+    /// Tells attempts at one step apart: after a failure that leaves it open what the disk holds, the next one needs another.
+    pub salt: String,
+}
+
+/// Who writes which box. Clones share it.
+#[derive(Debug, Clone)]
+pub struct SavePlan(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    spec: Arc<TargetSpec>,
+    run: Label,
+    epoch: Option<u64>,
+    parent: Option<Seq>,
+    digest: Sha256Digest,
+    ranks: u32,
+    /// Positions of tensors and of their regions, by rank.
+    boxes: Vec<Vec<(u32, u32)>>,
+}
+
+impl SaveSpec {
+    /// A checkpoint without objects, for whatever incarnation there is.
+    #[must_use]
+    pub fn new(run: Label, registry: Registry, mesh: Mesh, step: u64) -> Self {
+        let (objects, extra) = (Vec::new(), Map::new());
+        let (split, epoch, parent, salt) = (StageSplit::default(), None, None, String::new());
+        Self { run, registry, mesh, split, objects, step, extra, epoch, parent, salt }
+    }
+
+    /// Ties it to an incarnation of the run.
+    #[must_use]
+    pub const fn in_epoch(mut self, epoch: u64) -> Self {
+        self.epoch = Some(epoch);
+        self
+    }
+
+    /// Adds non-tensor state.
+    #[must_use]
+    pub fn with_objects(mut self, objects: Vec<ObjectEntry>) -> Self {
+        self.objects = objects;
+        self
+    }
+
+    /// Sets what tells attempts at one step apart.
+    #[must_use]
+    pub fn salted(mut self, salt: impl Into<String>) -> Self {
+        self.salt = salt.into();
+        self
+    }
+}
+
+impl SavePlan {
+    /// Lays the tensors out on the mesh, and picks one writer for each box: of those that hold it the one with least to write.
+    ///
+    /// # Errors
+    /// `Incompatible` for a tensor without a placement rule or with one that does not fit it, layers that do not split, and
+    /// boxes of elements narrower than a byte that cut through one.
+    pub fn new(spec: SaveSpec) -> Result<Self> {
+        let layout = Layout::new(&spec.registry, &spec.mesh, &spec.split)
+            .map_err(|error| Error::incompatible(error.to_string()).caused_by(error))?;
+        let ranks = u32::try_from(spec.mesh.ranks())
+            .map_err(|_| Error::incompatible(format!("a mesh of {} ranks", spec.mesh.ranks())))?;
+        let each = spec.registry.entries().iter().enumerate();
+        let tensors =
+            each.map(|(at, entry)| laid_out(entry, &layout, at)).collect::<Result<Vec<TargetTensor>>>()?;
+        let digest = digest(&spec, &tensors)?;
+        let boxes = boxes(&tensors, ranks);
+        let SaveSpec { run, mesh, split, objects, step, extra, epoch, parent, .. } = spec;
+        let spec = TargetSpec {
+            tensors,
+            objects,
+            step: Some(step),
+            mesh: Some(mesh),
+            split: Some(split),
+            plan_digest: digest.to_string(),
+            extra,
+        };
+        Ok(Self(Arc::new(Inner { spec: Arc::new(spec), run, epoch, parent, digest, ranks, boxes })))
+    }
+
+    /// Digest of everything that it depends on. Ranks whose digests differ do not write the same checkpoint: compare them where
+    /// that is cheap, and the mistake is known before anything is written.
+    #[must_use]
+    pub fn digest(&self) -> Sha256Digest {
+        self.0.digest
+    }
+
+    /// The tensors, in the registry's order.
+    pub fn tensors(&self) -> impl ExactSizeIterator<Item = &Entry> {
+        self.0.spec.tensors.iter().map(|tensor| &tensor.entry)
+    }
+
+    /// A tensor by its position in the registry.
+    #[must_use]
+    pub fn tensor(&self, at: usize) -> Option<&Entry> {
+        self.0.spec.tensors.get(at).map(|tensor| &tensor.entry)
+    }
+
+    /// The boxes that a rank writes: position of the tensor, and the box in its global coordinates. In the registry's order.
+    pub fn boxes_of(&self, rank: u32) -> impl Iterator<Item = (usize, &Region)> {
+        let boxes = usize::try_from(rank).ok().and_then(|rank| self.0.boxes.get(rank));
+        boxes.into_iter().flatten().filter_map(|&(tensor, region)| {
+            let at = usize::try_from(tensor).ok()?;
+            let (region, _) = self.0.spec.tensors.get(at)?.regions.get(usize::try_from(region).ok()?)?;
+            Some((at, region))
+        })
+    }
+
+    /// Bytes of the boxes that a rank writes.
+    #[must_use]
+    pub fn bytes_of(&self, rank: u32) -> u64 {
+        let bytes = |(at, region): (usize, &Region)| self.tensor(at)?.dtype.bytes_for(region.elements());
+        self.boxes_of(rank).filter_map(bytes).fold(0, u64::saturating_add)
+    }
+
+    /// Number of ranks of the mesh. Some may have nothing to write.
+    #[must_use]
+    pub fn ranks(&self) -> u32 {
+        self.0.ranks
+    }
+
+    /// The run.
+    #[must_use]
+    pub fn run(&self) -> &Label {
+        &self.0.run
+    }
+
+    /// The incarnation of the run.
+    #[must_use]
+    pub fn epoch(&self) -> Option<u64> {
+        self.0.epoch
+    }
+
+    /// The training step.
+    #[must_use]
+    pub fn step(&self) -> u64 {
+        self.0.spec.step.unwrap_or(0)
+    }
+
+    pub(super) fn parent(&self) -> Option<Seq> {
+        self.0.parent
+    }
+
+    pub(super) fn spec(&self) -> Arc<TargetSpec> {
+        Arc::clone(&self.0.spec)
+    }
+
+    /// The rank that writes a box, for messages.
+    pub(super) fn writer_of(&self, tensor: usize, region: &Region) -> Option<u32> {
+        let regions = &self.0.spec.tensors.get(tensor)?.regions;
+        regions.iter().find(|(it, _)| it == region).map(|(_, rank)| *rank)
+    }
+}
+
+/// A tensor's boxes, none of which cuts through a byte.
+fn laid_out(entry: &Entry, layout: &Layout, at: usize) -> Result<TargetTensor> {
+    let tensor = TargetTensor::laid_out(entry.clone(), layout, at)?;
+    let grid = Grid::of(entry)?;
+    for (region, _) in &tensor.regions {
+        grid.region(region).map_err(|error| error.at(entry.id()))?;
+    }
+    Ok(tensor)
+}
+
+fn boxes(tensors: &[TargetTensor], ranks: u32) -> Vec<Vec<(u32, u32)>> {
+    let mut boxes = vec![Vec::new(); usize::try_from(ranks).unwrap_or(0)];
+    for (tensor, at) in tensors.iter().zip(0_u32..) {
+        for ((region, rank), nth) in tensor.regions.iter().zip(0_u32..).filter(|((it, _), _)| !it.is_empty())
+        {
+            let of = usize::try_from(*rank).ok().and_then(|rank| boxes.get_mut(rank));
+            of.into_iter().for_each(|of| of.push((at, nth)));
+            debug_assert!(!region.is_empty());
+        }
+    }
+    boxes
+}
+
+/// The digest of everything that a checkpoint's places depend on: what is saved, how it is cut, and which attempt it is.
+fn digest(spec: &SaveSpec, tensors: &[TargetTensor]) -> Result<Sha256Digest> {
+    let object = |it: &ObjectEntry| {
+        let path: Vec<Value> = it.path.iter().map(PathPart::to_json).collect();
+        let bytes = Sha256Digest::of(&it.bytes);
+        json!([it.key, path, it.encoding, it.reshard, it.preview, bytes])
+    };
+    let head = json!({
+        "what": "save plan 1",
+        "run": spec.run, "step": spec.step, "epoch": spec.epoch, "parent": spec.parent, "salt": spec.salt,
+        "mesh": spec.mesh.to_string(), "split": spec.split, "extra": spec.extra,
+        "objects": spec.objects.iter().map(object).collect::<Vec<_>>(),
+    });
+    let mut hasher = Sha256Hasher::new();
+    hasher.update(head.to_string().as_bytes());
+    for tensor in tensors {
+        let line = serde_json::to_string(&(&tensor.entry, &tensor.regions));
+        hasher.update(b"\n");
+        hasher.update(line.map_err(|error| Error::internal(error.to_string()))?.as_bytes());
+    }
+    Ok(hasher.finish())
+}
