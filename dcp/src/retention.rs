@@ -22,7 +22,7 @@ use crate::{
     commit::{
         Action, CommitError, Condemn, DirName, Label, Log, LogOptions, Retire, Seq, State, Verified, Void,
     },
-    store::{ObjectPath, Root, StoreError},
+    store::{ObjectPath, Root},
 };
 
 /// What retiring did.
@@ -154,3 +154,6 @@ fn append(log: &mut Log, run: &Label, epoch: Option<u64>, action: Action) -> Res
     }
     log.append(&draft).map(drop)
 }
+
+#[cfg(test)]
+mod tests;

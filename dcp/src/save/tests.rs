@@ -13,16 +13,20 @@ use bytes::Bytes;
 use fqn::{Dtype, Role};
 use proptest::prelude::*;
 use reshard::{Mesh, Region, strategies};
+use rustix::io::Errno;
 
 use super::*;
 use crate::{
-    Cancel, Encoding, Error, ErrorKind, ObjectEntry, PathPart, ReshardRule, Result, Silent, Source,
+    Cancel, Encoding, Error, ErrorKind, ObjectEntry, PathPart, ReshardRule, Result, Silent,
     commit::{Label, Log},
     engine::testing::Whole,
     fingerprint::Fingerprint,
     load::Loader,
     ops::verify::{VerifyOptions, verify},
-    store::{Root, Stores},
+    store::{
+        DiskFs, Links, LocalStore, Root, SeededNonces, Stores,
+        traced::{Fault, Traced},
+    },
 };
 
 pub(crate) fn run() -> Label {
@@ -182,9 +186,9 @@ proptest! {
         (mesh, wholes) in models(), other in strategies::mesh(),
     ) {
         prop_assume!(other.ranks() <= 64);
-        let spec = |mesh: &Mesh| self::spec(&wholes, &mesh.to_string(), 3);
+        let of = |mesh: &Mesh| spec(&wholes, &mesh.to_string(), 3);
         // A rule may name two axes that a mesh maps to one; that is refused, and tested where it is made.
-        let (Ok(plan), Ok(read)) = (SavePlan::new(spec(&mesh)), SavePlan::new(spec(&other))) else { return Ok(()) };
+        let (Ok(plan), Ok(read)) = (SavePlan::new(of(&mesh)), SavePlan::new(of(&other))) else { return Ok(()) };
         let root = memory();
         save(&root, &wholes, &plan);
         let loader = Loader::newest(&root, &run()).unwrap();
@@ -478,4 +482,100 @@ fn a_save_that_is_stopped_at_any_moment_shows_nothing_and_the_next_try_goes_on()
         let expected: Vec<&str> = moments.into_iter().filter(|it| !(kept && *it == "file")).collect();
         assert_eq!(told, expected);
     }
+}
+
+/// A root whose file system fails where a test wants it.
+fn failing() -> (tempfile::TempDir, Root, Arc<Mutex<Option<Fault>>>) {
+    let folder = tempfile::tempdir().unwrap();
+    let (trace, fault) = (Arc::default(), Arc::default());
+    let disk = DiskFs::open(folder.path(), Links::Refuse).unwrap();
+    let fs = Traced::new(disk, &trace, &fault);
+    let root = Root::from_local(LocalStore::over(fs, "root", Arc::new(SeededNonces::new(1))));
+    (folder, root, fault)
+}
+
+#[test]
+fn whatever_the_disk_refuses_surfaces_and_leaves_the_checkpoint_before_it() {
+    let wholes = wholes();
+    for (on, errno) in [
+        ("mkdir step-00000002", Errno::ACCESS),
+        ("create step-00000002", Errno::MFILE),
+        ("reserve step-00000002", Errno::NOSPC),
+        ("write step-00000002", Errno::IO),
+        ("sync step-00000002", Errno::IO),
+        ("link step-00000002", Errno::IO),
+        ("syncdir /step-00000002", Errno::IO),
+        ("create commits", Errno::NOSPC),
+        ("write commits", Errno::NOSPC),
+        ("sync commits", Errno::IO),
+    ] {
+        // A link that happened is there, whatever was said of it: the store looks, and goes on.
+        let outcomes: &[bool] = if on.starts_with("link") { &[false] } else { &[false, true] };
+        for &happens in outcomes {
+            let (_folder, root, fault) = failing();
+            save(&root, &wholes, &plan(&wholes, "1x1x2", 1));
+            let second = session(&root, &plan(&wholes, "1x1x2", 2));
+            *fault.lock().unwrap() = Some(Fault { on, errno, happens });
+            let write = |rank| write_rank(&second, &wholes, rank).map(drop);
+            let outcome = write(0).and_then(|()| write(1)).and_then(|()| second.commit().map(drop));
+            let error = outcome.unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::Io | ErrorKind::Access), "{on}: {error}");
+            *fault.lock().unwrap() = None;
+            let loader = Loader::newest(&root, &run()).unwrap();
+            assert_eq!(loader.commit().unwrap().step, 1, "{on}");
+            assert_holds(&loader, &wholes);
+            let salted = SavePlan::new(spec(&wholes, "1x1x2", 2).salted("again")).unwrap();
+            save(&root, &wholes, &salted);
+            assert_holds(&Loader::newest(&root, &run()).unwrap(), &wholes);
+        }
+    }
+}
+
+#[test]
+fn a_record_that_may_not_last_is_an_error_and_the_next_commit_settles_it() {
+    let (_folder, root, fault) = failing();
+    let wholes = wholes();
+    save(&root, &wholes, &plan(&wholes, "1x1x2", 1));
+    let session = session(&root, &plan(&wholes, "1x1x2", 2));
+    for rank in 0..2 {
+        write_rank(&session, &wholes, rank).unwrap();
+    }
+    *fault.lock().unwrap() = Some(Fault { on: "syncdir /commits", errno: Errno::IO, happens: false });
+    refused(session.commit(), ErrorKind::Io, &["commits/00000000000000000002.json"]);
+    *fault.lock().unwrap() = None;
+    assert_eq!(session.commit().unwrap().sequence, Some(2));
+    assert_eq!(Loader::newest(&root, &run()).unwrap().commit().unwrap().step, 2);
+}
+
+#[test]
+fn a_writer_that_is_dropped_leaves_no_unfinished_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = Root::create(folder.path().to_str().unwrap(), &Stores::new()).unwrap();
+    let wholes = wholes();
+    let session = session(&root, &plan(&wholes, "1x1x1", 2));
+    let writer = session.writer(0).unwrap();
+    let (tensor, region) = session.plan().boxes_of(0).next().unwrap();
+    writer.put(tensor, region, &wholes[tensor].region(region)).unwrap();
+    let staged = || root.local().unwrap().sweep(std::time::Duration::ZERO).unwrap();
+    drop(writer);
+    assert_eq!(staged(), 0);
+    assert_eq!(root.list(None).unwrap(), []);
+}
+
+#[test]
+fn sixty_four_writers_on_threads_share_one_session() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = Root::create(folder.path().to_str().unwrap(), &Stores::new()).unwrap();
+    let wholes: Vec<Whole> =
+        (0..6).map(|at| placed(Whole::new(&format!("t{at}"), Dtype::F32, &[130, 40]), "tp:0,dp:1")).collect();
+    let plan = plan(&wholes, "4x2x8", 9);
+    let session = session(&root, &plan);
+    std::thread::scope(|scope| {
+        for rank in 0..plan.ranks() {
+            let (session, wholes) = (session.clone(), &wholes);
+            scope.spawn(move || write_rank(&session, wholes, rank).unwrap());
+        }
+    });
+    session.commit().unwrap();
+    assert_holds(&Loader::newest(&root, &run()).unwrap(), &wholes);
 }

@@ -57,7 +57,7 @@ impl LocalStore {
     }
 
     /// Visits every name below a directory, in order, without recursion: the depth is not ours to choose.
-    fn walk(&self, dir: &str, visit: &mut dyn FnMut(&str, bool, FileKind)) -> Result<()> {
+    pub(super) fn walk(&self, dir: &str, visit: &mut dyn FnMut(&str, bool, FileKind)) -> Result<()> {
         let mut ahead: Vec<_> = self.entries(dir)?.into_iter().rev().collect();
         while let Some((path, kind)) = ahead.pop() {
             visit(&path, hidden(&path), kind);
