@@ -24,13 +24,14 @@ use serde_json::{Value, json};
 
 const ATTEMPT: &str = "step-00000007-abc";
 
-/// The interpreter that has numpy: given by `cargo xtask test`, else asked of `cargo xtask setup`.
+/// The interpreter that has numpy: given by `cargo xtask test`, else asked of `cargo xtask setup --python`.
 fn python() -> PathBuf {
     if let Some(python) = std::env::var_os("CKPT_PYTHON") {
         return python.into();
     }
-    let setup =
-        Command::new(env!("CARGO")).args(["run", "--quiet", "--package", "xtask", "--", "setup"]).output();
+    let setup = Command::new(env!("CARGO"))
+        .args(["run", "--quiet", "--package", "xtask", "--", "setup", "--python"])
+        .output();
     let folder = String::from_utf8(setup.unwrap().stdout).unwrap();
     Path::new(folder.trim()).join("bin/python3")
 }

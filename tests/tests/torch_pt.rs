@@ -16,13 +16,14 @@ use dcp::{
 use reshard::Region;
 use serde_json::Value;
 
-/// The interpreter that has torch: given by `cargo xtask test`, else asked of `cargo xtask setup`.
+/// The interpreter that has torch: given by `cargo xtask test`, else asked of `cargo xtask setup --python`.
 fn python() -> PathBuf {
     if let Some(python) = std::env::var_os("CKPT_PYTHON") {
         return python.into();
     }
-    let setup =
-        Command::new(env!("CARGO")).args(["run", "--quiet", "--package", "xtask", "--", "setup"]).output();
+    let setup = Command::new(env!("CARGO"))
+        .args(["run", "--quiet", "--package", "xtask", "--", "setup", "--python"])
+        .output();
     let folder = String::from_utf8(setup.unwrap().stdout).unwrap();
     Path::new(folder.trim()).join("bin/python3")
 }

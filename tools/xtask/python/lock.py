@@ -1,6 +1,8 @@
-"""Write `requirements.lock`: every package the Python side needs, pinned, with the SHA-256 of each wheel.
+"""Write `requirements.lock`: every package the Python side needs, pinned, with the SHA-256 of each wheel; and, cut out
+of it, `libtorch.lock` and `libtorch-cuda.lock`: the wheels that the trainer's libtorch is taken from.
 
     python3 lock.py          resolve requirements.in for this machine, then collect the hashes
+    python3 lock.py cut      only cut the two smaller ones out of the requirements.lock that is there
 
 pip resolves once, on Linux; the same versions are then looked up (nothing is downloaded) for every Python and
 platform in `TARGETS`. A package that only Linux needs gets a marker. Installing uses `--require-hashes --no-deps`,
@@ -8,6 +10,7 @@ so that what is not written here cannot come in.
 """
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -20,6 +23,8 @@ LINUX = {
     for arch in ("x86_64", "aarch64")
 }
 MAC = {"arm64": [f"macosx_{major}_0_arm64" for major in range(11, 16)] + ["macosx_10_12_universal2"]}
+# `libtorch_cpu.so` links two libraries of CUDA although it is the CPU one; the CUDA build takes every nvidia wheel.
+LIBTORCH = ["torch", "nvidia-cuda-runtime", "nvidia-cuda-cupti"]
 
 
 def report(arguments):
@@ -59,7 +64,20 @@ def hashes(pins):
     return found
 
 
-def main():
+def cut(source, target, wanted):
+    """Copies the entries of `source` whose package is `wanted`."""
+    _, *entries = re.split(r"^(?=[a-z])", source.read_text(), flags=re.MULTILINE)
+    kept = [entry for entry in entries if wanted(entry.partition("==")[0])]
+    target.write_text("# Cut out of requirements.lock by lock.py.\n" + "".join(kept))
+
+
+def cut_libtorch():
+    lock = HERE / "requirements.lock"
+    cut(lock, HERE / "libtorch.lock", LIBTORCH.__contains__)
+    cut(lock, HERE / "libtorch-cuda.lock", lambda name: name == "torch" or name.startswith("nvidia-"))
+
+
+def resolve_anew():
     pins = resolve()
     lines = [
         "# Written by lock.py from requirements.in: exact versions and the SHA-256 of every wheel for CPython",
@@ -71,6 +89,12 @@ def main():
         lines += [f"    --hash=sha256:{digest} \\" for digest in sorted(digests)]
         lines[-1] = lines[-1].removesuffix(" \\")
     (HERE / "requirements.lock").write_text("\n".join(lines) + "\n")
+
+
+def main():
+    if sys.argv[1:] != ["cut"]:
+        resolve_anew()
+    cut_libtorch()
 
 
 if __name__ == "__main__":

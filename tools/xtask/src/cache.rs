@@ -7,6 +7,8 @@ use std::env;
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 
+use sha2::{Digest, Sha256};
+
 use crate::error::Error;
 
 const STAMP: &str = "complete";
@@ -25,17 +27,35 @@ fn named(variable: &str) -> Option<PathBuf> {
     env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
+/// A short name for exactly these texts.
+pub(crate) fn fingerprint(texts: &[&str]) -> String {
+    let mut hash = Sha256::new();
+    for (at, text) in texts.iter().enumerate() {
+        if at > 0 {
+            hash.update([0]);
+        }
+        hash.update(text);
+    }
+    hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The entry `name` in `cache`, if it is complete.
+pub(crate) fn complete(cache: &Path, name: &str) -> Option<PathBuf> {
+    let folder = cache.join(name);
+    folder.join(STAMP).is_file().then_some(folder)
+}
+
 /// The entry `name` in `cache`, built by `build` (given the folder to fill, which is empty) unless it is complete.
 pub(crate) fn entry(
     cache: &Path,
     name: &str,
     build: impl FnOnce(&Path) -> Result<(), Error>,
 ) -> Result<PathBuf, Error> {
-    let folder = cache.join(name);
-    let stamp = folder.join(STAMP);
-    if stamp.is_file() {
+    if let Some(folder) = complete(cache, name) {
         return Ok(folder);
     }
+    let folder = cache.join(name);
+    let stamp = folder.join(STAMP);
     let _held = lock(&cache.join(format!("{name}.lock")))?;
     if !stamp.is_file() {
         clear(&folder)?;

@@ -10,9 +10,11 @@ mod ci;
 mod demo;
 mod error;
 mod fixtures;
+mod libtorch;
 mod process;
 mod python;
 mod repository;
+mod setup;
 mod test;
 
 use std::process::ExitCode;
@@ -31,8 +33,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Chore {
-    /// Set up what tests and demo need: a Python environment with torch, in a cache folder shared by all clones
-    Setup,
+    /// Set up what tests, demo and trainer need, in a cache folder shared by all clones: Python with torch, and libtorch
+    Setup(setup::Options),
     /// Run the main job from end to end on a checkpoint that real PyTorch writes, and check every result
     Demo {
         /// Use the training of an earlier run again, if there is one
@@ -87,7 +89,7 @@ fn main() -> ExitCode {
 
 fn run(chore: Chore) -> Result<ExitCode, Error> {
     match chore {
-        Chore::Setup => done(setup),
+        Chore::Setup(options) => done(|| setup::run(&options)),
         Chore::Demo { reuse } => done(|| demo::run(reuse)),
         Chore::Test { arguments } => done(|| test::run(&arguments)),
         Chore::Bench { what: Benchmark::Ckpt(options) } => done(|| bench::run(&options)),
@@ -96,11 +98,6 @@ fn run(chore: Chore) -> Result<ExitCode, Error> {
         Chore::Fixtures => done(fixtures::run),
         Chore::Python { arguments } => python::environment()?.hand_over(&arguments),
     }
-}
-
-fn setup() -> Result<(), Error> {
-    println!("{}", python::environment()?.folder().display());
-    Ok(())
 }
 
 fn done(chore: impl FnOnce() -> Result<(), Error>) -> Result<ExitCode, Error> {

@@ -5,15 +5,14 @@
 
 mod interpreter;
 
+pub(crate) use interpreter::Interpreter;
+
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use sha2::{Digest, Sha256};
-
 use crate::error::Error;
 use crate::{cache, process};
-use interpreter::Interpreter;
 
 const LOCK: &str = include_str!("../python/requirements.lock");
 
@@ -26,15 +25,20 @@ pub(crate) struct Environment {
 /// The environment for this checkout; installed on first use.
 pub(crate) fn environment() -> Result<Environment, Error> {
     let interpreter = Interpreter::find()?;
-    let name = format!("venv-{}", fingerprint(&interpreter));
+    let name = entry_name(&interpreter);
     let folder = cache::entry(&cache::folder()?, &name, |folder| install(&interpreter, folder))?;
     Ok(Environment { folder })
 }
 
-fn fingerprint(interpreter: &Interpreter) -> String {
-    let digest =
-        Sha256::new().chain_update(LOCK).chain_update([0]).chain_update(interpreter.identity()).finalize();
-    digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+/// The environment for this checkout if it is there already.
+pub(crate) fn installed() -> Result<Option<Environment>, Error> {
+    let interpreter = Interpreter::find()?;
+    let found = cache::complete(&cache::folder()?, &entry_name(&interpreter));
+    Ok(found.map(|folder| Environment { folder }))
+}
+
+fn entry_name(interpreter: &Interpreter) -> String {
+    format!("venv-{}", cache::fingerprint(&[LOCK, interpreter.identity()]))
 }
 
 fn install(interpreter: &Interpreter, folder: &Path) -> Result<(), Error> {
@@ -65,6 +69,17 @@ impl Environment {
     /// Where it lies.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// Where its packages lie.
+    pub(crate) fn site_packages(&self) -> Result<PathBuf, Error> {
+        let lib = self.folder.join("lib");
+        let pythons = std::fs::read_dir(&lib).map_err(Error::path("list", &lib))?;
+        let mut sites = pythons.flatten().map(|python| python.path().join("site-packages"));
+        sites.find(|site| site.is_dir()).ok_or_else(|| Error::Missing {
+            what: format!("the folder of packages in {}", lib.display()),
+            remedy: "remove that environment and run `cargo xtask setup` again".to_owned(),
+        })
     }
 
     /// Its Python, as a path.

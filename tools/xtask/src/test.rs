@@ -3,12 +3,14 @@
 use std::process::{Command, Stdio};
 
 use crate::error::Error;
-use crate::{process, python, repository};
+use crate::{libtorch, process, python, repository};
 
 /// Doc tests first, then the rest, so that the runner's own summary is the last thing printed.
 pub(crate) fn run(arguments: &[String]) -> Result<(), Error> {
     require_c_compiler()?;
+    libtorch::require_cxx_compiler()?;
     let interpreter = python::environment()?.interpreter();
+    libtorch::set_up(None)?;
     let mut steps = Vec::new();
     if arguments.is_empty() {
         steps.push(cargo(&["test", "--workspace", "--doc", "--quiet"]));
@@ -46,7 +48,8 @@ fn has_nextest() -> bool {
     answers(&mut cargo(&["nextest", "--version"]))
 }
 
-fn answers(command: &mut Command) -> bool {
+/// Whether the program is there and ends well.
+pub(crate) fn answers(command: &mut Command) -> bool {
     command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 

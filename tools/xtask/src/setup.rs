@@ -1,0 +1,41 @@
+//! `cargo xtask setup`: what has to be on the machine before tests, demo and trainer can run.
+//!
+//! On stdout: the folder of each thing that was asked for, a line each.
+
+use clap::Args;
+
+use crate::error::Error;
+use crate::libtorch::{self, Build};
+use crate::{python, test};
+
+/// What to set up; everything unless something is named.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Only the Python environment that tests and demo use
+    #[arg(long, conflicts_with_all = ["libtorch", "cuda"])]
+    python: bool,
+    /// Only libtorch for the CPU, which is enough to build and test the trainer
+    #[arg(long)]
+    libtorch: bool,
+    /// Only libtorch with CUDA: 4 GB, for a trainer that runs on GPUs
+    #[arg(long, conflicts_with = "libtorch")]
+    cuda: bool,
+}
+
+/// Sets it up and prints where it lies.
+pub(crate) fn run(options: &Options) -> Result<(), Error> {
+    let build = match (options.cuda, options.libtorch) {
+        (true, _) => Some(Build::Cuda),
+        (false, true) => Some(Build::Cpu),
+        (false, false) => None,
+    };
+    if build.is_none() {
+        println!("{}", python::environment()?.folder().display());
+    }
+    if !options.python {
+        test::require_c_compiler()?;
+        libtorch::require_cxx_compiler()?;
+        println!("{}", libtorch::set_up(build)?.display());
+    }
+    Ok(())
+}
