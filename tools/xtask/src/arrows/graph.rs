@@ -8,6 +8,7 @@ use serde::Deserialize;
 #[derive(Debug)]
 pub(super) struct Graph {
     members: BTreeSet<String>,
+    defaults: BTreeSet<String>,
     edges: BTreeMap<String, BTreeSet<String>>,
 }
 
@@ -15,6 +16,7 @@ pub(super) struct Graph {
 struct Metadata {
     packages: Vec<Package>,
     workspace_members: Vec<String>,
+    workspace_default_members: Vec<String>,
     resolve: Resolve,
 }
 
@@ -58,7 +60,10 @@ impl Graph {
             let built = node.deps.iter().filter(|dependency| dependency.is_built_in());
             edges.entry(name(&node.id)).or_default().extend(built.map(|dependency| name(&dependency.pkg)));
         }
-        Ok(Self { members: metadata.workspace_members.iter().map(|id| name(id)).collect(), edges })
+        let named = |ids: &[String]| ids.iter().map(|id| name(id)).collect();
+        let (members, defaults) =
+            (named(&metadata.workspace_members), named(&metadata.workspace_default_members));
+        Ok(Self { members, defaults, edges })
     }
 
     #[cfg(test)]
@@ -66,8 +71,14 @@ impl Graph {
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
         Self {
             members: owned(members),
+            defaults: BTreeSet::new(),
             edges: edges.iter().map(|(from, to)| ((*from).to_owned(), owned(to))).collect(),
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn with_defaults(self, names: &[&str]) -> Self {
+        Self { defaults: names.iter().map(|name| (*name).to_owned()).collect(), ..self }
     }
 
     pub(super) fn members(&self) -> impl Iterator<Item = &str> {
@@ -76,6 +87,11 @@ impl Graph {
 
     pub(super) fn is_member(&self, name: &str) -> bool {
         self.members.contains(name)
+    }
+
+    /// Whether a bare `cargo build` builds it.
+    pub(super) fn is_default(&self, name: &str) -> bool {
+        self.defaults.contains(name)
     }
 
     /// Everything that `start` depends on, directly or not.
