@@ -5,6 +5,7 @@
 //! tree over virtual rank or over global microbatch index. A real rank's share of the leaves is a whole subtree, so the
 //! tree is the same however it is shared out, and the order of arrival cannot matter.
 
+pub mod norm;
 mod tree;
 
 pub use tree::{TreeSum, sum};
