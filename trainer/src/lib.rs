@@ -27,6 +27,7 @@ pub mod exact;
 pub mod init;
 pub mod mesh;
 pub mod model;
+pub mod optim;
 pub mod parallel;
 pub mod schedule;
 pub mod torch;
