@@ -24,6 +24,7 @@
 
 pub mod error;
 pub mod exact;
+pub mod fsdp;
 pub mod init;
 pub mod mesh;
 pub mod model;

@@ -1,0 +1,36 @@
+//! Fully sharded data parallelism, per parameter: a rank keeps the rows of every parameter of its stages that the layout
+//! gives it, gathers a part of the model when that part runs, and reduces gradients to the same rows.
+//!
+//! ```text
+//!  plan       boxes: what each data-parallel rank holds, and the pieces that operations see       (pure geometry)
+//!  shards     flat, padded f32 buffers: weights and moments of each part; views of them; load
+//!  gather     Params: begin ─► one all-gather of a part's flat buffers ─► pieces ─► end frees them
+//!  gradients  microbatches ─► one sum per use ─► one exchange per part ─► the shard's gradient
+//!  ties       a parameter with several uses: their sums, swapped between stages, added once in order
+//!  update     finiteness and norm over the mesh, clipping, the optimizer's step
+//!  lease      a saver reads the shards; the next step waits for it
+//! ```
+//!
+//! Invariants:
+//! - shards lie where `reshard` lays them, padding is no part of any state, and no element depends on the mesh;
+//! - collectives are called in an order that follows from the schedule and the model alone, so that all members agree;
+//! - nothing is updated before every rank has said that its loss and gradients are finite.
+
+mod gather;
+mod gradients;
+mod lease;
+mod plan;
+mod shards;
+mod state;
+mod ties;
+mod update;
+
+pub use gather::{Live, Strategy};
+pub use gradients::Gradients;
+pub use lease::Lease;
+pub use shards::StateTensor;
+pub use state::{Groups, Setup, State};
+pub use update::clip_coefficient;
+
+#[cfg(test)]
+mod tests;

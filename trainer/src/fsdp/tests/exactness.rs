@@ -1,0 +1,166 @@
+//! The same bits on every mesh: weights, gathers, reductions, ties, norms, updates, and state that moves between meshes.
+
+use reshard::Strided;
+
+use super::meshes::{Run, SEED, Saved, Whole, assemble, exact, room};
+use crate::{
+    exact::Sums,
+    fsdp::Strategy,
+    model::Model,
+    parallel::{Params, Pass},
+};
+
+const STEPS: u64 = 2;
+
+/// Whole state after some steps, and the norms on the way.
+fn trained(run: Run) -> (Whole, Vec<u64>) {
+    let ranks = run.on_each(|rank| {
+        let norms: Vec<u64> = (1..=STEPS).map(|step| rank.train(step).to_bits()).collect();
+        rank.state.check_ties().unwrap();
+        assert_eq!(rank.state.step_count(), STEPS);
+        (rank.saved(), norms)
+    });
+    let norms = ranks[0].1.clone();
+    assert!(ranks.iter().all(|(_, other)| *other == norms), "all ranks have the same norm");
+    (assemble(&ranks.into_iter().flat_map(|(saved, _)| saved).collect::<Vec<_>>()), norms)
+}
+
+fn assert_same(meshes: &[&str], microbatches: usize) {
+    let (first, rest) = meshes.split_first().unwrap();
+    let expected = trained(exact(first, microbatches));
+    for mesh in rest {
+        let found = trained(exact(mesh, microbatches));
+        assert_eq!(found.1, expected.1, "norms on {mesh} are those on {first}");
+        for (id, bytes) in &expected.0 {
+            assert!(found.0[id] == *bytes, "{id} on {mesh} is that on {first}");
+        }
+    }
+}
+
+#[test]
+fn replicas_of_a_power_of_two_train_to_the_bits_of_one_rank() {
+    assert_same(&["1x1x1", "2x1x1", "4x1x1", "8x1x1"], 8);
+}
+
+#[test]
+fn replicas_of_other_numbers_agree_with_each_other() {
+    assert_same(&["3x1x1", "6x1x1", "12x1x1"], 12);
+}
+
+#[test]
+fn tensor_parallel_ranks_train_to_the_bits_of_one() {
+    assert_same(&["1x1x1", "1x1x2", "1x1x4", "1x1x8", "2x1x4", "4x1x2"], 4);
+}
+
+#[test]
+fn stages_with_a_tied_parameter_train_to_the_bits_of_one_process() {
+    assert_same(&["1x1x1", "1x2x1", "1x4x1", "2x2x2", "2x4x1"], 4);
+}
+
+#[test]
+fn fast_sums_are_close_to_exact_ones_on_meshes_that_exact_mode_refuses() {
+    let (expected, norms) = trained(exact("1x1x1", 16));
+    let float = |bytes: &[u8]| -> Vec<f32> {
+        bytes.chunks(4).map(|four| f32::from_le_bytes(four.try_into().unwrap())).collect()
+    };
+    for mesh in ["1x1x1", "2x2x2", "4x1x1"] {
+        let (found, fast) = trained(Run { sums: Sums::Fast, ..exact(mesh, 16) });
+        for (fast, exact) in fast.iter().zip(&norms) {
+            assert!((f64::from_bits(*fast) / f64::from_bits(*exact) - 1.0).abs() < 1e-6);
+        }
+        for (id, bytes) in &expected {
+            let pairs = float(bytes).into_iter().zip(float(&found[id]));
+            let worst = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(worst < 1e-5, "{id} on {mesh} differs by {worst}");
+        }
+    }
+}
+
+#[test]
+fn a_part_that_has_begun_gives_the_pieces_of_the_whole_weights() {
+    for mesh in ["1x1x1", "2x1x1", "3x1x1", "5x1x1", "2x2x4", "3x4x2", "1x1x8"] {
+        let microbatches = exact(mesh, 1).mesh.dp;
+        exact(mesh, microbatches).on_each(|rank| {
+            for param in rank.uses() {
+                assert!(rank.state.weight(param).is_err(), "nothing before `begin`");
+                rank.state.begin(param.part, Pass::Forward).unwrap();
+                let init = rank.model.params()[param.index].init;
+                let expected = rank.pieces(param, SEED, init);
+                let found = rank.state.weight(param).unwrap();
+                assert_eq!(found.len(), expected.len());
+                for (found, expected) in found.iter().zip(&expected) {
+                    assert_eq!(found.size(), expected.size());
+                    assert!(found.equal(expected), "{param:?} on {mesh}");
+                    assert!(found.is_contiguous() && (found.data_ptr() as usize).is_multiple_of(64));
+                }
+                rank.state.end(param.part, Pass::Forward).unwrap();
+                assert!(rank.state.weight(param).is_err(), "nothing after `end`");
+            }
+        });
+    }
+}
+
+#[test]
+fn passes_nest_and_a_part_is_gathered_once_while_it_is_needed() {
+    exact("2x1x1", 2).on_each(|rank| {
+        let state = &rank.state;
+        state.begin(1, Pass::Forward).unwrap();
+        state.begin(2, Pass::Forward).unwrap();
+        state.begin(1, Pass::Backward).unwrap();
+        assert_eq!((state.live().parts, state.live().gathers), (2, 2));
+        state.end(1, Pass::Forward).unwrap();
+        assert_eq!(state.live().parts, 2);
+        state.end(2, Pass::Forward).unwrap();
+        state.end(1, Pass::Backward).unwrap();
+        assert_eq!((state.live().parts, state.live().peak_parts, state.live().elements), (0, 2, 0));
+        assert!(state.end(1, Pass::Backward).unwrap_err().to_string().contains("part 1 ended more often"));
+        state.begin(0, Pass::Forward).unwrap();
+        state.reset_peaks();
+        assert_eq!((state.live().peak_parts, state.live().peak_elements), (1, 21 * 4));
+        state.end(0, Pass::Forward).unwrap();
+    });
+}
+
+#[test]
+fn weights_are_kept_until_the_step_where_the_strategy_says_so() {
+    let run = Run { strategy: Strategy::ShardGradOp, ..exact("2x1x1", 2) };
+    run.on_each(|rank| {
+        for pass in [Pass::Forward, Pass::Backward] {
+            rank.state.begin(1, pass).unwrap();
+            rank.state.end(1, pass).unwrap();
+        }
+        assert_eq!((rank.state.live().parts, rank.state.live().gathers), (1, 1));
+        rank.train(1);
+        assert_eq!(rank.state.live().parts, 0);
+        rank.state.begin(1, Pass::Forward).unwrap();
+        assert_eq!(rank.state.live().gathers, 2, "new weights are gathered anew");
+    });
+}
+
+#[test]
+fn state_saved_on_one_mesh_is_loaded_on_any_other_to_the_bit() {
+    let saved: Vec<Saved> = exact("3x2x2", 3)
+        .on_each(|rank| {
+            rank.train(1);
+            rank.saved()
+        })
+        .concat();
+    let expected = assemble(&saved);
+    for mesh in ["1x1x1", "2x4x1", "5x1x4"] {
+        let dp = exact(mesh, 1).mesh.dp;
+        let loaded = exact(mesh, dp).on_each(|rank| {
+            for target in rank.state.tensors().unwrap() {
+                for source in saved.iter().filter(|source| source.id == target.id) {
+                    let Some(shared) = source.region.intersect(&target.region) else { continue };
+                    let mut bytes = room(&shared);
+                    let from = Strided::row_major(&source.bytes, &source.region);
+                    reshard::copy_region(&shared, &from, &mut bytes, &shared, 4).unwrap();
+                    rank.state.load(&target.id, &shared, &bytes).unwrap();
+                }
+            }
+            rank.state.check_ties().unwrap();
+            rank.saved()
+        });
+        assert!(assemble(&loaded.concat()) == expected, "{mesh}");
+    }
+}
