@@ -31,6 +31,7 @@ pub mod model;
 pub mod optim;
 pub mod parallel;
 pub mod schedule;
+pub mod stage;
 pub mod torch;
 pub mod transport;
 

@@ -1,0 +1,25 @@
+//! Stages: contiguous runs of a model's parts, their microbatches, and the runner that ties a program's row to them.
+//!
+//! ```text
+//!  split      which parts a stage has; every stage's FQNs, and that together they are all
+//!  Stage      forward, backward and weight gradients of one microbatch on those parts
+//!  runner     the executor of a row: stages, mail from stage to stage, transport, the reduction of gradients
+//! ```
+//!
+//! Invariants:
+//! - a stage knows its index, its parts, and whether they include the first and the last; no rank and no neighbour;
+//! - each part's graph is cut from the next: parts go back one by one from explicit gradients, so that the bits do not
+//!   depend on where stages are cut;
+//! - what arrives becomes a leaf, what is sent is detached; a microbatch's state lives from its F to its B or W.
+
+mod compute;
+mod part;
+mod runner;
+mod split;
+
+pub use compute::{Stage, StageInputs};
+pub use runner::{GradReduce, Links, LossSum, PipelineRunner};
+pub use split::{Inventory, inventory, parts_of_stage};
+
+#[cfg(test)]
+mod tests;

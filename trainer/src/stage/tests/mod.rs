@@ -1,0 +1,11 @@
+//! A tiny model on one to four stages, in threads: pipelines give the same bits as one stage, and failures end as one
+//! clear error.
+
+mod failures;
+mod names;
+mod pipelines;
+mod plain;
+mod single;
+mod tiny;
+mod whole;
+mod wire;

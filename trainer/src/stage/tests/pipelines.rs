@@ -1,0 +1,151 @@
+//! Pipelines in threads, compared with one stage bit by bit.
+
+use super::{
+    single::{self, SCALE, batches},
+    tiny::Tiny,
+    whole::{Grads, Weights, Whole},
+    wire::{Wire, wires},
+};
+use crate::{
+    Result,
+    parallel::Params,
+    schedule::{Gather, Program, Shape, generate, lower, named},
+    stage::{GradReduce, Links, LossSum, PipelineRunner, Stage, StageInputs, parts_of_stage},
+    transport::Transport,
+};
+
+pub(super) const STEP: u64 = 3;
+const FIRST: usize = 40;
+
+/// What one rank found.
+pub(super) struct Ran {
+    pub(super) losses: Vec<LossSum>,
+    pub(super) grads: Grads,
+    peaks: Vec<usize>,
+    reduced: usize,
+    scene: String,
+}
+
+pub(super) fn program(name: &str, stages: usize, ranks: usize, microbatches: usize) -> Program {
+    let shape = Shape { stages, ranks, microbatches };
+    lower(&generate(named(name).unwrap(), shape).unwrap(), Gather::PerPart).unwrap()
+}
+
+/// One rank's step, on its own thread.
+pub(super) fn rank_step(model: &Tiny, split: &str, program: &Program, wire: &Wire) -> Result<Ran> {
+    let weights = Weights::new(model);
+    let runtime = Whole::new(&weights);
+    let stages = model.stages(split);
+    let (rank, peers): (_, Vec<_>) = (wire.rank(), (0..wire.size()).collect());
+    let mut held = Vec::new();
+    for index in program.table().placement.stages_of(rank) {
+        let parts = parts_of_stage(model, &stages, index)?;
+        let params: &dyn Params = &*weights;
+        held.push(Stage::new(StageInputs { index, parts, model, runtime: &runtime, params, scale: SCALE })?);
+    }
+    let mut batches = batches(program.table().microbatches);
+    for batch in &mut batches {
+        batch.tokens = batch.tokens.take().filter(|_| held.iter().any(Stage::is_first));
+        batch.targets = batch.targets.take().filter(|_| held.iter().any(Stage::is_last));
+    }
+    let reduce: &dyn GradReduce = &*weights;
+    let links = Links { transport: wire, peers: &peers, params: &*weights, reduce };
+    let (losses, held) = PipelineRunner::run(program, rank, links, held, &batches, (STEP, FIRST))?;
+    assert_eq!(runtime.queued(), 0, "weight gradients are left in the queue");
+    assert!(held.iter().all(|stage| stage.live() == 0));
+    let peaks = held.iter().map(Stage::peak_live).collect();
+    let reduced = weights.reduced.borrow().len();
+    Ok(Ran { losses, grads: weights.grads.take(), peaks, reduced, scene: wire.scene() })
+}
+
+pub(super) fn pipeline(
+    model: &Tiny,
+    split: &str,
+    programs: &[Program],
+    wires: Vec<Wire>,
+) -> Vec<Result<Ran>> {
+    std::thread::scope(|scope| {
+        let ranks = wires.into_iter().zip(programs);
+        let start = |(wire, program)| scope.spawn(move || rank_step(model, split, program, &wire));
+        let threads: Vec<_> = ranks.map(start).collect();
+        threads.into_iter().map(|it| it.join().unwrap()).collect()
+    })
+}
+
+fn run_all(model: &Tiny, split: &str, program: &Program) -> Vec<Ran> {
+    let ranks = program.table().ranks.len();
+    let programs = vec![program.clone(); ranks];
+    pipeline(model, split, &programs, wires(ranks)).into_iter().map(Result::unwrap).collect()
+}
+
+fn assert_same_bits(model: &Tiny, split: &str, program: &Program) -> Vec<Ran> {
+    let alone = single::run(model, program.table().microbatches);
+    let ranks = run_all(model, split, program);
+    let losses: Vec<_> = ranks.iter().flat_map(|ran| ran.losses.clone()).collect();
+    let shifted = alone.losses.iter().map(|loss| LossSum { global: FIRST + loss.global, ..*loss });
+    assert_eq!(losses, shifted.collect::<Vec<_>>(), "losses on {split}");
+    let mut together = Grads::new();
+    for (key, grad) in ranks.iter().flat_map(|ran| &ran.grads) {
+        assert!(together.insert(*key, grad.clone()).is_none(), "{key:?} on two ranks");
+    }
+    assert_eq!(together.len(), alone.grads.len());
+    assert!(together == alone.grads, "gradients on {split} differ from those of one stage");
+    ranks
+}
+
+#[test]
+fn gpipe_and_1f1b_on_1_2_and_4_stages_give_the_bits_of_one_stage() {
+    for tied in [false, true] {
+        let model = Tiny::new(5, tied);
+        for split in ["5", "2,3", "1,1,2,1"] {
+            let stages = split.split(',').count();
+            for (name, microbatches) in [("GPipe", 4), ("1F1B", 4), ("1F1B", 2)] {
+                let program = program(name, stages, stages, microbatches);
+                for (rank, ran) in assert_same_bits(&model, split, &program).iter().enumerate() {
+                    let formula =
+                        if name == "GPipe" { microbatches } else { microbatches.min(stages - rank) };
+                    assert_eq!(ran.peaks, [formula], "{name} on {stages} stages, rank {rank}");
+                    assert_eq!(ran.reduced, 1);
+                    let row = program.table().row(rank).iter().map(ToString::to_string);
+                    assert_eq!(ran.scene, row.collect::<Vec<_>>().join(" "));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn several_stages_on_a_rank_give_the_bits_of_one_stage() {
+    let model = Tiny::new(4, false);
+    assert_same_bits(&model, "1,1,1,1", &program("GPipe", 4, 2, 3));
+    assert_same_bits(&model, "1,1,1,1", &program("GPipe", 4, 1, 3));
+}
+
+#[test]
+fn split_backwards_give_the_bits_of_full_ones() {
+    let model = Tiny::new(4, false);
+    let mut table = program("1F1B", 2, 2, 3).table().clone();
+    table.ranks = ["0F0 0F1 0I0 0F2 0I1 0W1 0I2 0W0 0W2", "1F0 1I0 1F1 1B1 1F2 1W0 1I2 1W2"]
+        .map(|row| row.split(' ').map(|cell| cell.parse().unwrap()).collect())
+        .to_vec();
+    assert_same_bits(&model, "2,2", &lower(&table, Gather::PerPart).unwrap());
+}
+
+#[test]
+fn weights_that_stay_gathered_give_the_same_bits() {
+    let model = Tiny::new(4, false);
+    let shape = Shape { stages: 4, ranks: 2, microbatches: 2 };
+    let table = generate(named("GPipe").unwrap(), shape).unwrap();
+    assert_same_bits(&model, "1,1,1,1", &lower(&table, Gather::Stages(1)).unwrap());
+}
+
+#[test]
+fn stages_that_are_not_the_programs_are_refused() {
+    let model = Tiny::new(4, false);
+    let refused = rank_step(&model, "2,2", &program("GPipe", 2, 2, 2), &wires(1)[0]);
+    let said = refused.map(|_| ()).unwrap_err().to_string();
+    assert!(said.contains("1 peers for a schedule of 2 microbatches on 2 ranks"), "{said}");
+    let refused = rank_step(&model, "1,2,1", &program("GPipe", 2, 1, 2), &wires(1)[0]);
+    let said = refused.map(|_| ()).unwrap_err().to_string();
+    assert!(said.contains("stage 1 of 2 can't have parts"), "{said}");
+}
