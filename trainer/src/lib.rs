@@ -22,6 +22,8 @@
 //! - unsafe code is in [`torch`] alone; nothing unwinds into C++.
 #![deny(unsafe_code)]
 
+pub mod config;
+pub mod data;
 pub mod error;
 pub mod exact;
 pub mod fsdp;

@@ -1,0 +1,215 @@
+//! Whether values that are fine alone fit together: the mesh, exact mode, stages, the model, the number of ranks.
+
+use fqn::AxisName;
+use reshard::{Divisibility, check_divisibility};
+
+use super::{Config, ConfigError, Mode, ModelTable, Parallelism, StageSplit, keys};
+use crate::{Error, Result, exact::VirtualTp, mesh::MeshShape};
+
+/// Refuses a configuration that lacks what has no default.
+pub(super) fn required(config: &Config) -> Result<(), ConfigError> {
+    if config.data.folder.is_empty() {
+        let meaning = keys::key("data.folder").map_or("", |key| key.meaning);
+        return Err(ConfigError::Missing { key: "data.folder", meaning });
+    }
+    Ok(())
+}
+
+/// Stages that a rank runs where nothing else is said: one, or two for schedules that need more.
+pub(super) fn own_stages(parallelism: &Parallelism) -> u64 {
+    const SEVERAL: &[&str] =
+        &["Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV"];
+    if SEVERAL.contains(&parallelism.schedule.as_str()) { 2 } else { 1 }
+}
+
+/// Checks that need nothing but the configuration.
+pub(super) fn together(config: &Config) -> Result<()> {
+    config.parallelism.mesh.mesh()?;
+    for (key, time) in
+        [("comm.start_timeout", config.comm.start_timeout), ("comm.step_timeout", config.comm.step_timeout)]
+    {
+        if time.is_zero() {
+            return contradiction(
+                format!("{key} is 0: nobody could ever arrive in time"),
+                "give it some seconds",
+            );
+        }
+    }
+    if config.lr_scheduler.warmup_steps > config.lr_scheduler.decay_steps {
+        let said = format!(
+            "lr_scheduler.warmup_steps={} is more than lr_scheduler.decay_steps={}",
+            config.lr_scheduler.warmup_steps, config.lr_scheduler.decay_steps
+        );
+        return contradiction(said, "the rate must be up before it has fallen: warm up over fewer steps");
+    }
+    faults(config)?;
+    exact(config)?;
+    split(&config.parallelism)
+}
+
+fn contradiction(said: String, hint: &'static str) -> Result<()> {
+    Err(ConfigError::Contradiction(said, hint).into())
+}
+
+/// Faults on purpose are meant for ranks that exist.
+fn faults(config: &Config) -> Result<()> {
+    let (debug, mesh) = (&config.debug, config.parallelism.mesh);
+    for (name, step, rank) in [
+        ("nan", debug.nan_step, debug.nan_rank),
+        ("die", debug.die_step, debug.die_rank),
+        ("hang", debug.hang_step, debug.hang_rank),
+    ] {
+        if step > 0 && rank >= mesh.ranks() as u64 {
+            let said = format!(
+                "debug.{name}_rank={rank} is not on parallelism.mesh={mesh}, which has {} ranks",
+                mesh.ranks()
+            );
+            return contradiction(said, "ranks count from 0");
+        }
+    }
+    Ok(())
+}
+
+/// Exact mode sums over aligned binary trees: what a rank holds must be a whole subtree.
+fn exact(config: &Config) -> Result<()> {
+    if config.training.mode != Mode::Exact {
+        return Ok(());
+    }
+    let count = config.training.microbatches;
+    if !count.is_power_of_two() {
+        let said = format!(
+            "in exact mode the microbatches of a replica must be a power of two, but training.global_batch={} / \
+             (training.micro_batch={} x dp={}) = {count}",
+            config.training.global_batch, config.training.micro_batch, config.parallelism.mesh.dp
+        );
+        return contradiction(said, "choose other batch sizes, or training.mode=fast");
+    }
+    let total = usize::try_from(config.exact.virtual_tp).unwrap_or(usize::MAX);
+    VirtualTp::of(0, config.parallelism.mesh.tp, total).map(|_| ()).map_err(|error| {
+        error.at(format!("exact.virtual_tp={total}, parallelism.mesh={}", config.parallelism.mesh))
+    })
+}
+
+/// A list of layers has an entry for every stage.
+fn split(parallelism: &Parallelism) -> Result<()> {
+    let stages = parallelism.mesh.pp as u64 * parallelism.stages_per_rank;
+    match &parallelism.stage_split {
+        StageSplit::Layers(layers) if layers.len() as u64 != stages => contradiction(
+            format!(
+                "parallelism.stage_split lists {} stages, but pp={} x parallelism.stages_per_rank={} = {stages} \
+                 (schedule {})",
+                layers.len(),
+                parallelism.mesh.pp,
+                parallelism.stages_per_rank,
+                parallelism.schedule
+            ),
+            "give one number of layers for each stage, or \"auto\"",
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a mesh of another number of ranks than there are.
+///
+/// # Errors
+/// `Config`, with both numbers.
+pub fn check_world(mesh: MeshShape, world: usize) -> Result<()> {
+    if mesh.ranks() == world {
+        return Ok(());
+    }
+    let said = format!(
+        "parallelism.mesh={mesh} has dp={} x pp={} x tp={} = {} ranks, but there are {world} processes",
+        mesh.dp,
+        mesh.pp,
+        mesh.tp,
+        mesh.ranks()
+    );
+    contradiction(said, "start as many processes as the mesh has ranks, or choose another mesh")
+}
+
+/// What of a model a mesh must divide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ModelSizes {
+    /// Query heads.
+    pub heads: u64,
+    /// KV heads.
+    pub kv_heads: u64,
+    /// Width of the feed-forward layer.
+    pub ffn: u64,
+    /// Layers.
+    pub layers: u64,
+    /// Vocabulary.
+    pub vocabulary: u64,
+}
+
+impl ModelSizes {
+    /// From the model's section; `None` where it leaves sizes to the model.
+    pub(super) fn of(_model: &ModelTable) -> Option<Self> {
+        None
+    }
+}
+
+/// Refuses meshes, virtual ranks and stage splits that the model does not divide over.
+///
+/// # Errors
+/// `Config`, with what does not divide and what would.
+pub fn check_model(config: &Config, sizes: &ModelSizes) -> Result<()> {
+    let demand = |what: &str, count, tensors: &str| -> Result<Divisibility> {
+        let axis: AxisName = "tp".parse().map_err(|_| Error::internal("tp is an axis"))?;
+        Ok(Divisibility { what: what.to_owned(), count, axis, tensors: tensors.to_owned(), uneven: false })
+    };
+    let demands = [
+        demand("query heads", sizes.heads, "attention")?,
+        demand("KV heads", sizes.kv_heads, "attention")?,
+        demand("feed-forward columns", sizes.ffn, "feed-forward")?,
+        demand("vocabulary rows", sizes.vocabulary, "embedding and head")?,
+    ];
+    let mesh = config.parallelism.mesh;
+    check_divisibility(&mesh.mesh()?, &demands)
+        .map_err(|error| Error::config(format!("parallelism.mesh={mesh}: {error}")).caused_by(error))?;
+    if config.training.mode == Mode::Exact {
+        let total = config.exact.virtual_tp;
+        if let Some(demand) = demands.iter().find(|demand| !demand.count.is_multiple_of(total)) {
+            let said = format!(
+                "exact.virtual_tp={total} does not divide the model's {} {}",
+                demand.count, demand.what
+            );
+            return contradiction(
+                said,
+                "choose virtual ranks that divide heads, KV heads, feed-forward and vocabulary",
+            );
+        }
+    }
+    layers(&config.parallelism, sizes.layers)
+}
+
+/// Every layer is on one stage, and every stage has something to do.
+fn layers(parallelism: &Parallelism, layers: u64) -> Result<()> {
+    let stages = parallelism.mesh.pp as u64 * parallelism.stages_per_rank;
+    match &parallelism.stage_split {
+        StageSplit::Layers(split) => {
+            let sum = split.iter().try_fold(0_u64, |sum, n| sum.checked_add(*n));
+            if sum != Some(layers) {
+                let text = split.iter().map(u64::to_string).collect::<Vec<_>>().join(" + ");
+                let sum = sum.map_or("too many".to_owned(), |n| n.to_string());
+                let said =
+                    format!("parallelism.stage_split has {text} = {sum} layers, but the model has {layers}");
+                return contradiction(said, "every layer is on exactly one stage");
+            }
+        }
+        // Embedding and head can be stages of their own.
+        StageSplit::Auto if stages > layers + 2 => {
+            let said = format!(
+                "pp={} x parallelism.stages_per_rank={} = {stages} stages, but the model has only {layers} layers \
+                 beside embedding and head",
+                parallelism.mesh.pp, parallelism.stages_per_rank
+            );
+            return contradiction(
+                said,
+                "choose fewer pipeline ranks, or a schedule with fewer stages per rank",
+            );
+        }
+        StageSplit::Auto => {}
+    }
+    Ok(())
+}

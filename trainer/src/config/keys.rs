@@ -1,0 +1,217 @@
+//! Every key of the configuration: its name, type and meaning. The model's own keys are the model's to check.
+
+use std::fmt;
+
+use super::{
+    lapse,
+    sections::{Decay, Mode, OnDamage, OnSaveFailure, Resume, TransportKind},
+};
+use crate::mesh::MeshShape;
+
+/// A key.
+#[derive(Debug, Clone, Copy)]
+pub struct Key {
+    /// `section.name`.
+    pub path: &'static str,
+    /// What values it takes.
+    pub kind: Kind,
+    /// What it means.
+    pub meaning: &'static str,
+}
+
+/// What values a key takes.
+#[derive(Debug, Clone, Copy)]
+pub enum Kind {
+    /// A whole number, at least this.
+    Whole(u64),
+    /// A number, at least the first and below the second.
+    Number(f64, f64),
+    /// Two numbers, each at least 0 and below 1.
+    Betas,
+    /// Any text; not empty.
+    Text,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// A schedule: one of these names, or the path of a CSV file.
+    Schedule,
+    /// A length of time.
+    Time,
+    /// Sizes of dp, pp and tp.
+    Mesh,
+    /// `auto`, or layers of each stage.
+    Split,
+}
+
+/// Schedules by their canonical names.
+pub(super) const SCHEDULES: &[&str] = &[
+    "GPipe",
+    "1F1B",
+    "Interleaved1F1B",
+    "LoopedBFS",
+    "ZBH1",
+    "ZBH2",
+    "InterleavedZeroBubble",
+    "ZBVZeroBubble",
+    "DualPipeV",
+    "Auto",
+];
+
+const ANY: f64 = f64::INFINITY;
+
+macro_rules! keys {
+    ($($path:literal $kind:expr, $meaning:literal;)*) => {
+        /// All keys, in the order in which they are printed.
+        pub const KEYS: &[Key] = &[$(Key { path: $path, kind: $kind, meaning: $meaning },)*];
+    };
+}
+
+keys! {
+    "model.kind" Kind::Choice(&["llama", "gpt2"]), "the model; the section's other keys are the model's own";
+    "optimizer.lr" Kind::Number(0.0, ANY), "peak learning rate";
+    "optimizer.betas" Kind::Betas, "decay of the first and of the second moment";
+    "optimizer.eps" Kind::Number(0.0, ANY), "added to the root of the second moment";
+    "optimizer.weight_decay" Kind::Number(0.0, ANY), "decoupled weight decay, of matrices only";
+    "lr_scheduler.warmup_steps" Kind::Whole(0), "steps over which the rate rises from 0";
+    "lr_scheduler.decay_type" Kind::Choice(Decay::NAMES), "how the rate falls after the warm-up";
+    "lr_scheduler.decay_steps" Kind::Whole(1), "step at which it has fallen all the way; training.steps if left out";
+    "lr_scheduler.min_lr_factor" Kind::Number(0.0, 1.000_000_1), "where it ends, as a part of optimizer.lr";
+    "training.steps" Kind::Whole(1), "optimizer steps of the whole run";
+    "training.global_batch" Kind::Whole(1), "sequences per step, over all replicas: microbatches x micro_batch x dp";
+    "training.micro_batch" Kind::Whole(1), "sequences per microbatch";
+    "training.microbatches" Kind::Whole(1), "microbatches per replica and step; follows from the others if left out";
+    "training.seq_len" Kind::Whole(1), "tokens per sequence";
+    "training.seed" Kind::Whole(0), "of the initial weights, dropout and the order of samples";
+    "training.max_norm" Kind::Number(0.0, ANY), "gradients are scaled down to this norm; 0 leaves them";
+    "training.mode" Kind::Choice(Mode::NAMES), "exact: the same bits on every mesh; fast: sums in any order";
+    "exact.virtual_tp" Kind::Whole(1), "virtual tensor-parallel ranks of exact mode; the mesh's tp if left out, so set it where meshes will change";
+    "parallelism.mesh" Kind::Mesh, "dp x pp x tp";
+    "parallelism.schedule" Kind::Schedule, "pipeline schedule, or the path of a CSV file that holds one";
+    "parallelism.stages_per_rank" Kind::Whole(1), "stages that each pipeline rank runs; the schedule's own number if left out";
+    "parallelism.stage_split" Kind::Split, "layers of each stage";
+    "data.folder" Kind::Text, "folder of text files, whose bytes are the tokens";
+    "checkpoint.root" Kind::Text, "folder or URL of the native store";
+    "checkpoint.run" Kind::Text, "name of the run's line of checkpoints";
+    "checkpoint.interval" Kind::Whole(0), "steps from save to save; 0 saves at the end only";
+    "checkpoint.keep_last" Kind::Whole(0), "checkpoints to keep; 0 keeps all";
+    "checkpoint.on_damage" Kind::Choice(OnDamage::NAMES), "when the newest checkpoint is damaged: resume from the one before, or stop";
+    "checkpoint.on_save_failure" Kind::Choice(OnSaveFailure::NAMES), "when a background save failed";
+    "checkpoint.resume" Kind::Choice(Resume::NAMES), "auto: from the newest checkpoint if there is one";
+    "metrics.folder" Kind::Text, "where rank_00000.jsonl and its like are written";
+    "metrics.log_freq" Kind::Whole(1), "steps from console line to console line";
+    "comm.transport" Kind::Choice(TransportKind::NAMES), "auto: gloo among processes, threads within one";
+    "comm.start_timeout" Kind::Time, "how long ranks wait for each other at the start";
+    "comm.step_timeout" Kind::Time, "how long a rank waits for a message within a step";
+    "comm.dump_folder" Kind::Text, "where a rank that gives up writes what it was doing";
+    "debug.slow_save_step" Kind::Whole(0), "slow down the save of this step; 0: of none";
+    "debug.slow_save" Kind::Time, "by so much";
+    "debug.nan_step" Kind::Whole(0), "put a NaN into a gradient at this step; 0: never";
+    "debug.nan_rank" Kind::Whole(0), "on this rank";
+    "debug.die_step" Kind::Whole(0), "die by SIGKILL at this step, in the first incarnation; 0: never";
+    "debug.die_rank" Kind::Whole(0), "on this rank";
+    "debug.hang_step" Kind::Whole(0), "stop answering at this step, in the first incarnation; 0: never";
+    "debug.hang_rank" Kind::Whole(0), "on this rank";
+}
+
+/// The key of that name.
+pub(super) fn key(path: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.path == path)
+}
+
+/// Sections, in order.
+pub(super) fn sections() -> impl Iterator<Item = &'static str> {
+    let mut last = "";
+    KEYS.iter().filter_map(|key| key.path.split_once('.')).filter_map(move |(section, _)| {
+        let new = section != last;
+        last = section;
+        new.then_some(section)
+    })
+}
+
+/// The name most like `unknown` among `known`, if any is like it at all.
+pub(super) fn nearest<'a>(unknown: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let last = |path: &str| path.rsplit('.').next().unwrap_or(path).to_owned();
+    let score = |name: &str| {
+        let same_name = f64::from(u8::from(last(name) == last(unknown)));
+        strsim::jaro_winkler(unknown, name).max(0.98 * strsim::jaro_winkler(&last(unknown), &last(name)))
+            + same_name
+    };
+    let scored = known.map(|name| (score(name), name));
+    let best = scored.max_by(|(a, _), (b, _)| a.total_cmp(b))?;
+    (best.0 >= LIKE).then_some(best.1)
+}
+
+/// Names that are less alike than this are not suggested.
+const LIKE: f64 = 0.8;
+
+impl Kind {
+    /// Whether what stands on a command line is the text itself, not TOML.
+    pub(super) const fn is_text(self) -> bool {
+        matches!(self, Self::Text | Self::Choice(_) | Self::Schedule | Self::Mesh | Self::Time)
+    }
+
+    /// The value in its canonical form, if it is one that the key takes.
+    pub(super) fn take(self, value: &toml::Value) -> Option<toml::Value> {
+        use toml::Value;
+        let number = |value: &Value| match value {
+            #[expect(clippy::cast_precision_loss, reason = "no setting needs 53 bits")]
+            Value::Integer(whole) => Some(*whole as f64),
+            Value::Float(number) => Some(*number),
+            _ => None,
+        };
+        match self {
+            Self::Whole(least) => {
+                let whole = value.as_integer().and_then(|whole| u64::try_from(whole).ok())?;
+                (whole >= least).then(|| value.clone())
+            }
+            Self::Number(least, below) => {
+                number(value).filter(|x| (least..below).contains(x)).map(Value::Float)
+            }
+            Self::Betas => {
+                let betas: Option<Vec<f64>> = value.as_array()?.iter().map(number).collect();
+                let betas = betas.filter(|b| b.len() == 2 && b.iter().all(|x| (0.0..1.0).contains(x)))?;
+                Some(Value::Array(betas.into_iter().map(Value::Float).collect()))
+            }
+            Self::Text => value.as_str().filter(|text| !text.trim().is_empty()).map(Value::from),
+            Self::Choice(words) => value.as_str().filter(|text| words.contains(text)).map(Value::from),
+            Self::Schedule => schedule(value.as_str()?).map(Value::from),
+            Self::Time => {
+                let time = value.as_str().map_or_else(|| lapse::seconds(number(value)?), lapse::parse);
+                time.map(|time| Value::from(lapse::text(time)))
+            }
+            Self::Mesh => value.as_str()?.parse::<MeshShape>().ok().map(|mesh| Value::from(mesh.to_string())),
+            Self::Split => match value {
+                Value::String(text) => (text == "auto").then(|| value.clone()),
+                Value::Array(layers) if !layers.is_empty() => {
+                    layers.iter().all(|n| n.as_integer().is_some_and(|n| n >= 0)).then(|| value.clone())
+                }
+                _ => None,
+            },
+        }
+    }
+}
+
+/// The canonical name of a schedule, whatever its case and hyphens; paths of CSV files as they are.
+fn schedule(text: &str) -> Option<String> {
+    let plain = |name: &str| name.replace(['-', '_'], "").to_ascii_lowercase();
+    let known = SCHEDULES.iter().find(|name| plain(name) == plain(text)).map(|name| (*name).to_owned());
+    known.or_else(|| text.to_ascii_lowercase().ends_with(".csv").then(|| text.to_owned()))
+}
+
+/// What was expected, for messages.
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(0) => f.write_str("a whole number"),
+            Self::Whole(least) => write!(f, "a whole number of at least {least}"),
+            Self::Number(least, below) if below.is_infinite() => write!(f, "a number of at least {least}"),
+            Self::Number(least, below) => write!(f, "a number from {least} to {below:.0}"),
+            Self::Betas => f.write_str("two numbers, each at least 0 and below 1, such as [0.9, 0.95]"),
+            Self::Text => f.write_str("a text that is not empty"),
+            Self::Choice(words) => write!(f, "{}", words.join(" or ")),
+            Self::Schedule => write!(f, "{}, or the path of a .csv file", SCHEDULES.join(", ")),
+            Self::Time => f.write_str("a length of time such as \"500ms\", \"30s\" or \"5m\""),
+            Self::Mesh => f.write_str("the sizes of dp, pp and tp, such as \"2x2x1\" or \"dp=2,pp=2\""),
+            Self::Split => f.write_str("\"auto\" or a list with the number of layers of each stage"),
+        }
+    }
+}

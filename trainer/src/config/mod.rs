@@ -1,0 +1,41 @@
+//! Configuration: TOML files, dotted overrides, defaults; every value with its origin.
+//!
+//! ```text
+//!  include ─► file ─► --set / --section.key ─┐   layers, later ones win
+//!                                            ▼
+//!  alias (old names → canonical) ─► keys (known? right type?) ─► sections (typed) ─► check (do they fit together?)
+//!                                                                     │
+//!                                              print (TOML with origins, SHA-256), JSON for checkpoints
+//! ```
+//!
+//! Invariants: a key is declared once, in [`keys`], with its type and meaning, and what is not declared is refused with
+//! the nearest name that is; a resolved configuration prints as TOML that resolves to itself, with the same digest; the
+//! digest depends on values alone, never on where they came from.
+
+mod alias;
+mod batch;
+mod check;
+mod error;
+mod keys;
+mod lapse;
+mod layer;
+mod overrides;
+mod print;
+mod resolve;
+mod sections;
+
+pub use batch::Batches;
+pub use check::{ModelSizes, check_model, check_world};
+pub use error::ConfigError;
+pub use keys::{KEYS, Key, Kind};
+pub use layer::Origin;
+pub use overrides::{Override, dotted};
+pub use print::{Difference, differences};
+pub use resolve::{Resolved, resolve};
+pub use sections::{
+    Checkpoint, Comm, Config, Data, Debug, Decay, Exact, LrScheduler, Metrics, Mode, ModelTable, OnDamage,
+    OnSaveFailure, Optimizer, Parallelism, Resume, StageSplit, Training, TransportKind,
+};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,182 @@
+//! From layers to a resolved configuration: names made canonical, keys and types checked, missing values derived.
+
+use std::{collections::BTreeMap, path::Path};
+
+use super::{
+    Batches, Config, ConfigError, Kind, ModelSizes, Origin, Override, alias, check, keys,
+    layer::{self, Layer, Leaf},
+};
+use crate::{
+    Result,
+    mesh::{Axis, MeshShape},
+};
+
+/// A configuration in which everything is decided, checked, and known by its origin.
+#[derive(Debug, Clone)]
+pub struct Resolved {
+    /// The values.
+    pub config: Config,
+    /// What follows from them: how a step's batch is shared out.
+    pub batches: Batches,
+    origins: BTreeMap<String, Origin>,
+}
+
+/// Reads `file`, if any, and what it includes; puts `overrides` over it; checks everything.
+///
+/// # Errors
+/// `Config`, with the key, where it stands and what would do.
+pub fn resolve(file: Option<&Path>, overrides: &[Override]) -> Result<Resolved> {
+    let mut layers = file.map(layer::read).transpose()?.unwrap_or_default();
+    layers.push(layer::overridden(overrides));
+    let mut merged = Merged::default();
+    for layer in layers {
+        merged.put(layer)?;
+    }
+    merged.finish()
+}
+
+/// Values so far, by canonical key.
+#[derive(Default)]
+struct Merged {
+    values: BTreeMap<String, (toml::Value, Origin)>,
+}
+
+const MESH: &str = "parallelism.mesh";
+
+impl Merged {
+    /// Puts a layer over what is there. Degrees of single axes change the mesh of lower layers; beside a mesh of the
+    /// same layer they must say the same.
+    fn put(&mut self, layer: Layer) -> Result<(), ConfigError> {
+        let mut degrees = Vec::new();
+        let mut own_mesh = false;
+        for leaf in layer.into_iter().map(alias::renamed) {
+            match alias::degree(&leaf) {
+                Some(found) => degrees.push((found?, leaf)),
+                None => {
+                    own_mesh |= leaf.key == MESH;
+                    let (key, value) = checked(&leaf)?;
+                    self.values.insert(key, (value, leaf.origin));
+                }
+            }
+        }
+        degrees.into_iter().try_for_each(|((axis, size), leaf)| self.set_degree(axis, size, &leaf, own_mesh))
+    }
+
+    fn set_degree(
+        &mut self,
+        axis: Axis,
+        size: usize,
+        leaf: &Leaf,
+        own_mesh: bool,
+    ) -> Result<(), ConfigError> {
+        let now = self.values.get(MESH).and_then(|(value, _)| value.as_str()?.parse().ok());
+        let mesh: MeshShape = now.unwrap_or(MeshShape { dp: 1, pp: 1, tp: 1 });
+        if own_mesh && mesh.size(axis) != size {
+            let said = format!("{}: `{}` is {size}, but `{MESH}` beside it is {mesh}", leaf.origin, leaf.key);
+            return Err(ConfigError::Contradiction(said, "give the mesh or the degrees, not both"));
+        }
+        let mesh = alias::with(mesh, axis, size).to_string();
+        self.values.insert(MESH.to_owned(), (mesh.into(), leaf.origin.clone()));
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Resolved> {
+        let mut table = toml::Table::new();
+        let mut origins = BTreeMap::new();
+        for (path, (value, origin)) in self.values {
+            let (section, name) = path.split_once('.').unwrap_or((&path, ""));
+            let inner = table.entry(section).or_insert_with(|| toml::Table::new().into());
+            if let toml::Value::Table(inner) = inner {
+                inner.insert(name.to_owned(), value);
+            }
+            origins.insert(path, origin);
+        }
+        let config = table.try_into().map_err(|error: toml::de::Error| {
+            crate::Error::internal(format!("a checked configuration was refused: {}", error.message()))
+        })?;
+        derived(config, origins)
+    }
+}
+
+/// The canonical key and value of a leaf, if the key is known and takes the value.
+fn checked(leaf: &Leaf) -> Result<(String, toml::Value), ConfigError> {
+    let Some(key) = keys::key(&leaf.key) else {
+        let own = leaf.key.strip_prefix("model.").filter(|name| !name.contains('.'));
+        return own.map(|_| (leaf.key.clone(), leaf.value.clone())).ok_or_else(|| unknown(leaf));
+    };
+    let value = key.kind.take(&leaf.value).ok_or_else(|| wrong(leaf, key.kind))?;
+    Ok((leaf.key.clone(), value))
+}
+
+fn unknown(leaf: &Leaf) -> ConfigError {
+    if let Some(section) = keys::sections().find(|section| *section == leaf.key) {
+        let expected = format!("a table: [{section}]");
+        let found = leaf.value.to_string();
+        return ConfigError::WrongValue { at: leaf.origin.clone(), key: leaf.key.clone(), found, expected };
+    }
+    let known = keys::KEYS.iter().map(|key| key.path).chain(alias::names());
+    let nearest = keys::nearest(&leaf.key, known).map(|name| alias::canonical(name).to_owned());
+    ConfigError::UnknownKey { at: leaf.origin.clone(), key: leaf.key.clone(), nearest }
+}
+
+fn wrong(leaf: &Leaf, kind: Kind) -> ConfigError {
+    let mut expected = kind.to_string();
+    if let (Kind::Choice(words), Some(text)) = (kind, leaf.value.as_str())
+        && let Some(word) = keys::nearest(text, words.iter().copied())
+    {
+        expected = format!("{expected}; did you mean {word:?}?");
+    }
+    if let (Kind::Mesh, Some(text)) = (kind, leaf.value.as_str())
+        && let Err(why) = text.parse::<MeshShape>()
+    {
+        expected = format!("{expected} ({why})");
+    }
+    ConfigError::WrongValue {
+        at: leaf.origin.clone(),
+        key: leaf.key.clone(),
+        found: leaf.value.to_string(),
+        expected,
+    }
+}
+
+/// Fills in what follows from other values, and checks that all fit together.
+fn derived(mut config: Config, mut origins: BTreeMap<String, Origin>) -> Result<Resolved> {
+    check::required(&config)?;
+    let mut fill = |value: &mut u64, key: &str, found: u64, from: &'static str| {
+        if *value == 0 {
+            *value = found;
+            origins.insert(key.to_owned(), Origin::Derived(from));
+        }
+    };
+    let (mesh, steps) = (config.parallelism.mesh, config.training.steps);
+    fill(&mut config.lr_scheduler.decay_steps, "lr_scheduler.decay_steps", steps, "training.steps");
+    fill(&mut config.exact.virtual_tp, "exact.virtual_tp", mesh.tp as u64, "parallelism.mesh");
+    let stages = check::own_stages(&config.parallelism);
+    fill(
+        &mut config.parallelism.stages_per_rank,
+        "parallelism.stages_per_rank",
+        stages,
+        "parallelism.schedule",
+    );
+    let batches = Batches::of(&config.training, mesh)?;
+    let count = batches.microbatches;
+    fill(
+        &mut config.training.microbatches,
+        "training.microbatches",
+        count,
+        "global_batch, micro_batch and dp",
+    );
+    check::together(&config)?;
+    if let Some(sizes) = ModelSizes::of(&config.model) {
+        check::check_model(&config, &sizes)?;
+    }
+    Ok(Resolved { config, batches, origins })
+}
+
+impl Resolved {
+    /// Where the value of a key came from.
+    #[must_use]
+    pub fn origin(&self, key: &str) -> &Origin {
+        self.origins.get(key).unwrap_or(&Origin::Default)
+    }
+}

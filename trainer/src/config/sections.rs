@@ -1,0 +1,361 @@
+//! The typed configuration: one struct per section, named as TorchTitan names them.
+//!
+//! Invariant: field names are the keys that `keys` declares (a test holds the two together); values that may be left out
+//! are filled in by `resolve`, so that a resolved configuration has them all.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::lapse;
+use crate::mesh::MeshShape;
+
+macro_rules! choice {
+    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $text:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        pub enum $name { $($(#[$vdoc])* #[serde(rename = $text)] $variant,)* }
+
+        impl $name {
+            /// As they are written.
+            pub const NAMES: &'static [&'static str] = &[$($text,)*];
+        }
+    };
+}
+
+choice! {
+    /// How sums are made.
+    Mode {
+        /// The same bits on every mesh.
+        Exact = "exact",
+        /// In whatever order is fastest.
+        Fast = "fast",
+    }
+}
+
+choice! {
+    /// How the learning rate falls after the warm-up.
+    Decay {
+        /// Not at all.
+        Constant = "constant",
+        /// In a straight line.
+        Linear = "linear",
+        /// Along half a cosine.
+        Cosine = "cosine",
+    }
+}
+
+choice! {
+    /// What to do when the newest checkpoint is damaged.
+    OnDamage {
+        /// Name it and resume from the one before.
+        Fallback = "fallback",
+        /// Name it and stop.
+        Stop = "stop",
+    }
+}
+
+choice! {
+    /// What to do when a background save failed.
+    OnSaveFailure {
+        /// Stop at the next save or at the end.
+        Stop = "stop",
+        /// Say so and go on training.
+        Continue = "continue",
+    }
+}
+
+choice! {
+    /// Whether to resume.
+    Resume {
+        /// From the newest checkpoint of the run, or from the beginning where there is none.
+        Auto = "auto",
+        /// From the newest checkpoint; having none is an error.
+        Require = "require",
+        /// Never; a run that has checkpoints is in the way.
+        Never = "never",
+    }
+}
+
+choice! {
+    /// Transports.
+    TransportKind {
+        /// `gloo` where there are several processes, else `local`.
+        Auto = "auto",
+        /// Ranks are threads of this process.
+        Local = "local",
+        /// Ranks are processes; libtorch's gloo carries the tensors.
+        Gloo = "gloo",
+    }
+}
+
+/// The whole configuration.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Which model, and its own keys.
+    pub model: ModelTable,
+    /// AdamW.
+    pub optimizer: Optimizer,
+    /// Learning rate over steps.
+    pub lr_scheduler: LrScheduler,
+    /// Steps and batches.
+    pub training: Training,
+    /// The virtual mesh.
+    pub exact: Exact,
+    /// The real mesh.
+    pub parallelism: Parallelism,
+    /// The text.
+    pub data: Data,
+    /// Saving and resuming.
+    pub checkpoint: Checkpoint,
+    /// What is recorded.
+    pub metrics: Metrics,
+    /// The transport.
+    pub comm: Comm,
+    /// Faults on purpose.
+    pub debug: Debug,
+}
+
+/// The model section: its kind, and keys that the kind defines.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ModelTable {
+    /// `llama` or `gpt2`.
+    pub kind: String,
+    /// The kind's own keys.
+    #[serde(flatten)]
+    pub keys: toml::Table,
+}
+
+impl Default for ModelTable {
+    fn default() -> Self {
+        Self { kind: "llama".to_owned(), keys: toml::Table::new() }
+    }
+}
+
+/// AdamW.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[expect(missing_docs, reason = "`keys` says what each means, for people and for the compiler once")]
+pub struct Optimizer {
+    pub lr: f64,
+    pub betas: [f64; 2],
+    pub eps: f64,
+    pub weight_decay: f64,
+}
+
+impl Default for Optimizer {
+    fn default() -> Self {
+        Self { lr: 3e-4, betas: [0.9, 0.95], eps: 1e-8, weight_decay: 0.1 }
+    }
+}
+
+/// Learning rate over steps.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[expect(missing_docs, reason = "`keys` says what each means")]
+pub struct LrScheduler {
+    pub warmup_steps: u64,
+    pub decay_type: Decay,
+    pub decay_steps: u64,
+    pub min_lr_factor: f64,
+}
+
+impl Default for LrScheduler {
+    fn default() -> Self {
+        Self { warmup_steps: 0, decay_type: Decay::Cosine, decay_steps: 0, min_lr_factor: 0.1 }
+    }
+}
+
+/// Steps and batches.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[expect(missing_docs, reason = "`keys` says what each means")]
+pub struct Training {
+    pub steps: u64,
+    pub global_batch: u64,
+    pub micro_batch: u64,
+    pub microbatches: u64,
+    pub seq_len: u64,
+    pub seed: u64,
+    pub max_norm: f64,
+    pub mode: Mode,
+}
+
+impl Default for Training {
+    fn default() -> Self {
+        Self {
+            steps: 100,
+            global_batch: 8,
+            micro_batch: 1,
+            microbatches: 0,
+            seq_len: 128,
+            seed: 0,
+            max_norm: 1.0,
+            mode: Mode::Exact,
+        }
+    }
+}
+
+/// The virtual mesh of exact mode.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+#[expect(missing_docs, reason = "`keys` says what each means")]
+pub struct Exact {
+    pub virtual_tp: u64,
+}
+
+/// The real mesh, and what runs on it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[expect(missing_docs, reason = "`keys` says what each means")]
+pub struct Parallelism {
+    #[serde(with = "mesh_text")]
+    pub mesh: MeshShape,
+    pub schedule: String,
+    pub stages_per_rank: u64,
+    pub stage_split: StageSplit,
+}
+
+impl Default for Parallelism {
+    fn default() -> Self {
+        Self {
+            mesh: MeshShape { dp: 1, pp: 1, tp: 1 },
+            schedule: "1F1B".to_owned(),
+            stages_per_rank: 0,
+            stage_split: StageSplit::Auto,
+        }
+    }
+}
+
+/// How layers are shared out over stages.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum StageSplit {
+    /// So many layers to each stage, in order.
+    Layers(Vec<u64>),
+    /// Evenly; embedding and head count as a layer each.
+    #[serde(with = "auto_text")]
+    Auto,
+}
+
+/// The text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+#[expect(missing_docs, reason = "`keys` says what each means")]
+pub struct Data {
+    pub folder: String,
+}
+
+/// Saving and resuming.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[expect(missing_docs, reason = "`keys` says what each means")]
+pub struct Checkpoint {
+    pub root: String,
+    pub run: String,
+    pub interval: u64,
+    pub keep_last: u64,
+    pub on_damage: OnDamage,
+    pub on_save_failure: OnSaveFailure,
+    pub resume: Resume,
+}
+
+impl Default for Checkpoint {
+    fn default() -> Self {
+        Self {
+            root: "checkpoints".to_owned(),
+            run: "main".to_owned(),
+            interval: 100,
+            keep_last: 0,
+            on_damage: OnDamage::Fallback,
+            on_save_failure: OnSaveFailure::Stop,
+            resume: Resume::Auto,
+        }
+    }
+}
+
+/// What is recorded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[expect(missing_docs, reason = "`keys` says what each means")]
+pub struct Metrics {
+    pub folder: String,
+    pub log_freq: u64,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self { folder: "metrics".to_owned(), log_freq: 10 }
+    }
+}
+
+/// The transport and its time limits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[expect(missing_docs, reason = "`keys` says what each means")]
+pub struct Comm {
+    pub transport: TransportKind,
+    #[serde(with = "lapse")]
+    pub start_timeout: Duration,
+    #[serde(with = "lapse")]
+    pub step_timeout: Duration,
+    pub dump_folder: String,
+}
+
+impl Default for Comm {
+    fn default() -> Self {
+        Self {
+            transport: TransportKind::Auto,
+            start_timeout: Duration::from_secs(60),
+            step_timeout: Duration::from_secs(300),
+            dump_folder: "dumps".to_owned(),
+        }
+    }
+}
+
+/// Faults on purpose. Steps count from 1; 0 means never. A rank dies or hangs in the run's first incarnation only.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+#[expect(missing_docs, reason = "`keys` says what each means")]
+pub struct Debug {
+    pub slow_save_step: u64,
+    #[serde(with = "lapse")]
+    pub slow_save: Duration,
+    pub nan_step: u64,
+    pub nan_rank: u64,
+    pub die_step: u64,
+    pub die_rank: u64,
+    pub hang_step: u64,
+    pub hang_rank: u64,
+}
+
+mod mesh_text {
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    use crate::mesh::MeshShape;
+
+    pub(super) fn serialize<S: Serializer>(mesh: &MeshShape, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(mesh)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<MeshShape, D::Error> {
+        String::deserialize(from)?.parse().map_err(de::Error::custom)
+    }
+}
+
+mod auto_text {
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    pub(super) fn serialize<S: Serializer>(to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str("auto")
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<(), D::Error> {
+        match String::deserialize(from)?.as_str() {
+            "auto" => Ok(()),
+            other => Err(de::Error::custom(format!("{other:?} is no stage split"))),
+        }
+    }
+}

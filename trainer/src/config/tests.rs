@@ -1,0 +1,257 @@
+//! What a configuration says when it is right, and when it is not.
+
+use std::{fs, path::PathBuf};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{Error, mesh::MeshShape};
+
+const BASE: &str = "[data]\nfolder = \"text\"\n";
+
+struct Files(tempfile::TempDir);
+
+impl Files {
+    fn new(files: &[(&str, &str)]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        files.iter().for_each(|(name, text)| fs::write(folder.path().join(name), text).unwrap());
+        Self(folder)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+}
+
+fn given(text: &str, overrides: &[&str]) -> crate::Result<Resolved> {
+    let files = Files::new(&[("run.toml", text)]);
+    let overrides: Vec<Override> = overrides.iter().map(|text| text.parse().unwrap()).collect();
+    resolve(Some(&files.path("run.toml")), &overrides)
+}
+
+fn refused(text: &str, overrides: &[&str], words: &[&str]) -> Error {
+    let error = given(text, overrides).unwrap_err();
+    for word in words {
+        assert!(error.to_string().contains(word), "{word:?} is not in: {error}");
+    }
+    assert_eq!(error.kind(), crate::ErrorKind::Config);
+    assert!(error.hint_text().is_some());
+    error
+}
+
+#[test]
+fn the_command_line_wins_over_the_file_and_the_file_over_defaults() {
+    let text = format!("{BASE}[training]\nsteps = 7\nseq_len = 64\n");
+    let resolved = given(&text, &["training.steps=9", "checkpoint.run=007", "optimizer.lr=1"]).unwrap();
+    let config = &resolved.config;
+    assert_eq!((config.training.steps, config.training.seq_len, config.training.micro_batch), (9, 64, 1));
+    assert_eq!(config.checkpoint.run, "007");
+    assert!((config.optimizer.lr - 1.0).abs() < f64::EPSILON);
+    assert_eq!(resolved.origin("training.steps"), &Origin::CommandLine);
+    assert_eq!(resolved.origin("training.micro_batch"), &Origin::Default);
+    let Origin::File { path, line } = resolved.origin("training.seq_len") else { panic!() };
+    assert!(path.ends_with("run.toml") && *line == 5, "{path}:{line}");
+    assert_eq!(resolved.origin("lr_scheduler.decay_steps"), &Origin::Derived("training.steps"));
+    assert_eq!(config.lr_scheduler.decay_steps, 9);
+}
+
+#[test]
+fn what_is_included_lies_under_what_includes_it() {
+    let files = Files::new(&[
+        ("a.toml", "[data]\nfolder = \"a\"\n[training]\nsteps = 1\nseed = 1\nmicro_batch = 1\n"),
+        ("b.toml", "[training]\nsteps = 2\nseed = 2\n"),
+        ("run.toml", "include = [\"a.toml\", \"b.toml\"]\n[training]\nsteps = 3\n"),
+        ("loop.toml", "include = [\"loop.toml\"]\n"),
+        ("lost.toml", "include = [\"absent.toml\"]\n"),
+        ("odd.toml", "include = \"a.toml\"\n"),
+    ]);
+    let resolved = resolve(Some(&files.path("run.toml")), &[]).unwrap();
+    let training = &resolved.config.training;
+    assert_eq!((training.steps, training.seed, resolved.config.data.folder.as_str()), (3, 2, "a"));
+    let refused = |name: &str| resolve(Some(&files.path(name)), &[]).unwrap_err().to_string();
+    assert!(refused("loop.toml").contains("loop.toml:1: loop.toml is included in a circle"));
+    assert!(refused("lost.toml").contains("absent.toml"));
+    assert!(refused("odd.toml").contains("expected a list of paths"));
+}
+
+#[test]
+fn unknown_keys_are_refused_with_their_line_and_the_nearest_known_one() {
+    refused(
+        &format!("{BASE}[training]\nstep = 5\n"),
+        &[],
+        &["run.toml:4", "`training.step`", "did you mean `training.steps`?"],
+    );
+    refused(BASE, &["optimizer.steps=5"], &["command line", "did you mean `training.steps`?"]);
+    refused(BASE, &["trainnig.seed=5"], &["did you mean `training.seed`?"]);
+    refused(BASE, &["training.global_batchsize=5"], &["did you mean `training.global_batch`?"]);
+    refused("steps = 5\n", &[], &["run.toml:1", "unknown key `steps`", "did you mean `training.steps`?"]);
+    let far = refused(BASE, &["zzz.qqq=5"], &["unknown key `zzz.qqq`"]);
+    assert!(!far.to_string().contains("did you mean"), "{far}");
+    refused("training = 5\n", &[], &["`training` is 5, expected a table: [training]"]);
+}
+
+#[test]
+fn wrong_values_are_refused_with_what_was_expected() {
+    let training = |line: &str| format!("{BASE}\n[training]\n{line}\n");
+    refused(
+        &training("steps = \"many\""),
+        &[],
+        &["run.toml:5", "`training.steps` is \"many\"", "a whole number of at least 1"],
+    );
+    refused(&training("steps = 0"), &[], &["is 0, expected a whole number of at least 1"]);
+    refused(&training("seq_len = 1.5"), &[], &["is 1.5"]);
+    refused(&training("mode = \"exat\""), &[], &["exact or fast", "did you mean \"exact\"?"]);
+    refused(BASE, &["optimizer.lr=nan"], &["`optimizer.lr`", "a number of at least 0"]);
+    refused(BASE, &["optimizer.betas=[0.9, 1.0]"], &["two numbers"]);
+    refused(BASE, &["comm.step_timeout=soon"], &["\"soon\"", "a length of time"]);
+    refused(BASE, &["comm.step_timeout=0"], &["comm.step_timeout is 0"]);
+    refused(BASE, &["parallelism.mesh=2x0"], &["parallelism.mesh", "2x0"]);
+    refused(BASE, &["parallelism.mesh=dp=2,ep=2"], &["no axis ep"]);
+    refused(BASE, &["parallelism.schedule=1B1F"], &["GPipe, 1F1B"]);
+    refused(BASE, &["checkpoint.root="], &["a text that is not empty"]);
+    refused("[training\n", &[], &["run.toml:1: this is not TOML"]);
+    refused("", &[], &["`data.folder` is not set"]);
+    refused(
+        BASE,
+        &["debug.nan_step=3", "debug.nan_rank=1"],
+        &["debug.nan_rank=1 is not on parallelism.mesh=1x1x1"],
+    );
+    refused(BASE, &["lr_scheduler.warmup_steps=500"], &["warmup_steps=500", "decay_steps=100"]);
+}
+
+#[test]
+fn batch_sizes_that_do_not_multiply_out_are_refused_with_every_number() {
+    let words =
+        ["training.global_batch=10", "training.micro_batch=2", "dp=2", "= 4", "2x1x1", "8 or 12 would do"];
+    refused(BASE, &["training.global_batch=10", "training.micro_batch=2", "parallelism.mesh=2x1x1"], &words);
+    let words = ["training.microbatches=4", "training.micro_batch=1", "dp=1 = 4", "training.global_batch=8"];
+    refused(BASE, &["training.microbatches=4"], &words);
+    let words = ["global_batch=1 is no multiple", "; 4 would do"];
+    refused(BASE, &["training.global_batch=1", "parallelism.mesh=4x1x1"], &words);
+    let huge = i64::MAX;
+    refused(BASE, &[&format!("training.micro_batch={huge}"), "parallelism.mesh=4x1x1"], &["no multiple"]);
+    let resolved =
+        given(BASE, &["training.global_batch=32", "training.micro_batch=2", "parallelism.mesh=4x1x1"])
+            .unwrap();
+    assert_eq!((resolved.batches.microbatches, resolved.batches.total()), (4, 16));
+    assert_eq!(resolved.config.training.microbatches, 4);
+}
+
+#[test]
+fn exact_mode_asks_for_powers_of_two_and_fast_mode_does_not() {
+    let six = ["training.global_batch=6"];
+    refused(BASE, &six, &["must be a power of two", "global_batch=6", "= 6"]);
+    given(BASE, &["training.global_batch=6", "training.mode=fast"]).unwrap();
+    refused(
+        BASE,
+        &["parallelism.mesh=1x1x2", "exact.virtual_tp=3"],
+        &["exact.virtual_tp=3", "tp=2 does not divide"],
+    );
+    refused(BASE, &["parallelism.mesh=1x1x2", "exact.virtual_tp=6"], &["no power of two"]);
+    assert_eq!(given(BASE, &["parallelism.mesh=1x1x2"]).unwrap().config.exact.virtual_tp, 2);
+    assert_eq!(given(BASE, &["exact.virtual_tp=4"]).unwrap().config.exact.virtual_tp, 4);
+}
+
+#[test]
+fn a_model_that_does_not_divide_is_refused_with_what_would() {
+    let sizes = ModelSizes { heads: 8, kv_heads: 4, ffn: 96, layers: 6, vocabulary: 256 };
+    let check = |overrides: &[&str]| {
+        let resolved = given(BASE, overrides).unwrap();
+        check_model(&resolved.config, &sizes).map_err(|error| error.to_string())
+    };
+    check(&["parallelism.mesh=1x2x4"]).unwrap();
+    let error = check(&["parallelism.mesh=1x1x8"]).unwrap_err();
+    assert!(
+        error.contains("4 KV heads do not divide over tp=8") && error.contains("dp=2 pp=1 tp=4"),
+        "{error}"
+    );
+    let error = check(&["parallelism.mesh=1x1x2", "exact.virtual_tp=8"]).unwrap_err();
+    assert!(error.contains("exact.virtual_tp=8 does not divide the model's 4 KV heads"), "{error}");
+    let error = check(&["parallelism.mesh=1x2x1", "parallelism.stage_split=[3, 4]"]).unwrap_err();
+    assert!(error.contains("3 + 4 = 7 layers, but the model has 6"), "{error}");
+    check(&["parallelism.mesh=1x2x1", "parallelism.stage_split=[2, 4]"]).unwrap();
+    let error = check(&["parallelism.mesh=1x9x1"]).unwrap_err();
+    assert!(error.contains("9 stages") && error.contains("only 6 layers"), "{error}");
+    refused(BASE, &["parallelism.stage_split=[3, 3]"], &["lists 2 stages, but pp=1"]);
+}
+
+#[test]
+fn the_number_of_processes_must_be_that_of_the_mesh() {
+    let mesh: MeshShape = "2x4x4".parse().unwrap();
+    let error = check_world(mesh, 16).unwrap_err().to_string();
+    assert!(error.contains("dp=2 x pp=4 x tp=4 = 32 ranks, but there are 16 processes"), "{error}");
+    check_world(mesh, 32).unwrap();
+}
+
+#[test]
+fn names_known_from_elsewhere_become_the_canonical_ones() {
+    let text = "[parallelism]\ndata_parallel_degree = 2\ntensor_parallel_degree = 2\npipeline_schedule = \"zero_bubble\"\n\
+                [training]\nbatch_size = 16\n[dataset]\npath = \"text\"\n";
+    let resolved = given(text, &[]).unwrap();
+    assert_eq!(resolved.config.parallelism.mesh.to_string(), "2x1x2");
+    assert_eq!(resolved.config.parallelism.schedule, "ZBH1");
+    assert_eq!((resolved.config.training.global_batch, resolved.config.data.folder.as_str()), (16, "text"));
+    let printed = resolved.to_toml().unwrap();
+    assert!(printed.contains("mesh = \"2x1x2\"") && !printed.contains("degree"), "{printed}");
+    // A degree on the command line changes its part of the file's mesh; beside a mesh it must agree.
+    let text = format!("{BASE}[parallelism]\nmesh = \"2x2x1\"\n");
+    let resolved = given(&text, &["parallelism.tensor_parallel_degree=4"]).unwrap();
+    assert_eq!(resolved.config.parallelism.mesh.to_string(), "2x2x4");
+    refused(BASE, &["parallelism.mesh=2x2x1", "parallelism.tp=4"], &["`parallelism.tp` is 4", "2x2x1"]);
+    refused(BASE, &["parallelism.tp=0"], &["`parallelism.tp` is 0"]);
+}
+
+#[test]
+fn the_printed_configuration_resolves_to_itself() {
+    let overrides = [
+        "parallelism.mesh=2x2x1",
+        "parallelism.schedule=zb-h1",
+        "comm.step_timeout=1.5",
+        "debug.slow_save=2m",
+    ];
+    let resolved = given(BASE, &overrides).unwrap();
+    let printed = resolved.to_toml().unwrap();
+    let again = given(&printed, &[]).unwrap();
+    assert_eq!(again.config, resolved.config);
+    assert_eq!(again.config.sha256().unwrap(), resolved.config.sha256().unwrap());
+    assert!(printed.starts_with(&format!("# sha256 {}\n", resolved.config.sha256().unwrap())));
+    assert!(printed.contains("schedule = \"ZBH1\"") && printed.contains("# command line"), "{printed}");
+    let stored = resolved.config.to_json().unwrap();
+    assert_eq!(Config::from_json(&stored).unwrap(), resolved.config);
+}
+
+#[test]
+fn what_differs_between_two_configurations_is_listed_by_key() {
+    let before = given(BASE, &[]).unwrap().config;
+    let after = given(BASE, &["training.seed=5", "model.dim=64"]).unwrap().config;
+    let found = differences(&before, &after).unwrap();
+    let names: Vec<&str> = found.iter().map(|d| d.key.as_str()).collect();
+    assert_eq!(names, ["training.seed", "model.dim"]);
+    assert_eq!((found[0].before.as_deref(), found[0].after.as_deref()), (Some("0"), Some("5")));
+    assert_eq!(found[1].before, None);
+    assert_ne!(before.sha256().unwrap(), after.sha256().unwrap());
+}
+
+#[test]
+fn every_declared_key_has_a_field_and_every_field_is_declared() {
+    let values = Config::default().values().unwrap();
+    let declared: Vec<&str> = KEYS.iter().map(|key| key.path).collect();
+    let fields: Vec<&str> = values.iter().map(|(key, _)| key.as_str()).collect();
+    assert_eq!(fields, declared);
+    for key in KEYS {
+        assert!(!key.meaning.is_empty() && !key.kind.to_string().is_empty());
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_read_or_refused_with_a_place_never_worse(text in "[a-z\\[\\].=\"0-9\\n ]{0,60}", value in "[^\\n]{0,20}") {
+        let _ = given(&text, &[]);
+        let override_of = |key: &str| format!("{key}={value}").parse::<Override>().unwrap();
+        for key in KEYS {
+            if let Err(error) = resolve(None, &[override_of("data.folder"), override_of(key.path)]) {
+                prop_assert!(error.kind() == crate::ErrorKind::Config, "{error:?}");
+            }
+        }
+    }
+}
