@@ -32,6 +32,7 @@ pub mod mesh;
 pub mod model;
 pub mod optim;
 pub mod parallel;
+pub mod placement;
 pub mod schedule;
 pub mod stage;
 pub mod torch;

@@ -5,16 +5,24 @@
 //! parameters are named by the FQN of the whole model; sizes such as head counts come from shapes, so that a piece of a
 //! head-wise value is treated like the whole.
 
+mod attention;
+mod family;
+mod gpt2;
+mod llama;
 mod ops;
+mod sizes;
 mod value;
 
+pub use family::Family;
+pub use gpt2::{Gpt2, Gpt2Config};
+pub use llama::{Llama, LlamaConfig};
 pub use ops::{Linear, Norm, Ops};
 pub use value::Value;
 
 use fqn::Fqn;
 use tch::Tensor;
 
-use crate::Result;
+use crate::{Error, Result};
 
 /// A use of a parameter: which one, in which part. A tied parameter has two uses, with a gradient each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -69,6 +77,16 @@ pub struct Batch {
     pub tokens: Option<Tensor>,
     /// What follows each token, `[rows, length]` i64, -100 for what is not counted; where the head runs.
     pub targets: Option<Tensor>,
+}
+
+impl Batch {
+    /// The token ids.
+    ///
+    /// # Errors
+    /// `Internal` where they are not at hand.
+    pub fn tokens(&self) -> Result<&Tensor> {
+        self.tokens.as_ref().ok_or_else(|| Error::internal("no tokens where the embedding runs"))
+    }
 }
 
 /// What a part gives on.

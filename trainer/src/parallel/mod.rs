@@ -1,8 +1,29 @@
 //! The parallel meaning of a model's operations: tensor parallelism over virtual ranks, backward by nodes that hold
 //! weight *handles*, and the queue of weight gradients.
+//!
+//! ```text
+//!  model ─► Ops = TpOps ── linear, embed, norm, loss, assemble
+//!                  │ weights, for the time of one operation      │ what each gradient is made of
+//!                  ▼                                              ▼
+//!                Params ◄─────── gradients ─────── queue, drained by Runtime::weight_gradients
+//! ```
+//!
+//! A part's nodes ask for weights in backward too: whoever runs a part's backward calls `begin` and `end` around it.
 
+mod embed;
+mod linear;
+mod loss;
+mod norm;
+mod ops;
 mod params;
+mod queue;
+mod ranks;
 mod runtime;
+#[cfg(test)]
+mod tests;
+mod whole;
 
+pub use ops::TpOps;
 pub use params::{Cut, Params, Pass};
 pub use runtime::Runtime;
+pub use whole::Whole;

@@ -1,0 +1,84 @@
+//! Causal self-attention, and rotary positions.
+//!
+//! Invariants: head counts come from shapes; fewer key and value heads than query heads means that each serves as many
+//! neighbouring query heads.
+
+use std::sync::{Mutex, PoisonError};
+
+use tch::{Device, Kind, Tensor};
+
+use crate::{Error, Result};
+
+/// Sizes that attention cannot see in shapes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Heads {
+    pub(super) rows: i64,
+    pub(super) length: i64,
+    pub(super) head_dim: i64,
+}
+
+impl Heads {
+    /// Attends over `[tokens, heads * head_dim]` values; gives the same of the queries' width.
+    pub(super) fn attend(
+        self,
+        q: &Tensor,
+        k: &Tensor,
+        v: &Tensor,
+        rotary: Option<&Rotary>,
+    ) -> Result<Tensor> {
+        let (q, k, v) = (self.heads(q)?, self.heads(k)?, self.heads(v)?);
+        let (q, k) = match rotary {
+            Some(rotary) => (rotary.turn(&q, self.length)?, rotary.turn(&k, self.length)?),
+            None => (q, k),
+        };
+        let grouped = q.size() != k.size();
+        let (q, k, v) = (q.f_transpose(1, 2)?, k.f_transpose(1, 2)?, v.f_transpose(1, 2)?);
+        let none = None::<&Tensor>;
+        let mixed = Tensor::f_scaled_dot_product_attention(&q, &k, &v, none, 0.0, true, None, grouped)?;
+        Ok(mixed.f_transpose(1, 2)?.f_reshape([self.rows * self.length, -1])?)
+    }
+
+    /// `[rows, length, heads, head_dim]`
+    fn heads(self, x: &Tensor) -> Result<Tensor> {
+        Ok(x.f_view([self.rows, self.length, -1, self.head_dim])?)
+    }
+}
+
+/// Rotary positions: each pair of neighbouring elements of a head is a complex number, turned by an angle that grows with
+/// the position.
+#[derive(Debug)]
+pub(super) struct Rotary {
+    /// `[max_length, 1, head_dim / 2]`, complex. A tensor may be read from many threads, but its handle may not.
+    turns: Mutex<Tensor>,
+    longest: i64,
+}
+
+impl Rotary {
+    pub(super) fn new(head_dim: i64, max_length: i64, theta: f64) -> Result<Self> {
+        let _untracked = tch::no_grad_guard();
+        let on = (Kind::Float, Device::Cpu);
+        let exponents = Tensor::f_arange_start_step(0, head_dim, 2, on)?.f_div_scalar(head_dim as f64)?;
+        let frequencies = Tensor::f_pow_scalar(theta, &exponents)?.f_reciprocal()?;
+        let angles = Tensor::f_arange(max_length, on)?.f_outer(&frequencies)?;
+        let turns = Tensor::f_polar(&angles.f_ones_like()?, &angles)?.f_unsqueeze(1)?;
+        Ok(Self { turns: Mutex::new(turns), longest: max_length })
+    }
+
+    /// Turns `[rows, length, heads, head_dim]`.
+    fn turn(&self, x: &Tensor, length: i64) -> Result<Tensor> {
+        if length > self.longest {
+            return Err(Error::config(format!(
+                "a sequence of {length} tokens; the model knows {}",
+                self.longest
+            ))
+            .hint("raise the model's max_length"));
+        }
+        let turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner).f_narrow(0, 0, length)?;
+        let turns = turns.f_to_device(x.device())?;
+        let mut pairs = x.size();
+        pairs.pop();
+        pairs.extend([-1, 2]);
+        let turned = x.f_reshape(&pairs)?.f_view_as_complex()?.f_mul(&turns)?;
+        Ok(turned.f_view_as_real()?.f_flatten(3, 4)?)
+    }
+}

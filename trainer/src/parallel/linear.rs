@@ -1,0 +1,213 @@
+//! Linear layers: column-parallel (weight cut along its rows), row-parallel (along its columns), or not cut.
+//!
+//! Invariants: every product is of one virtual rank's contiguous piece, so that its shape does not depend on how many are
+//! played here; the gradient of one input of several layers is summed from the last layer to the first within a virtual
+//! rank, then over virtual ranks; weights are asked for in each direction and dropped at once.
+
+use std::rc::Rc;
+
+use tch::Tensor;
+
+use super::{
+    Cut, TpOps,
+    queue::{Piece, Sink},
+    ranks::Ranks,
+};
+use crate::{
+    Error, Result,
+    model::{Linear, Param, Value},
+    torch::node,
+};
+
+/// See [`crate::model::Ops::linear`].
+pub(super) fn linear(ops: &TpOps, x: &Value, layers: &[Linear]) -> Result<Vec<Value>> {
+    let allowed = [Cut::Whole, Cut::Dim(0), Cut::Dim(1)];
+    let Some(first) = layers.first() else { return Ok(vec![]) };
+    let cut = ops.cut(first.weight, &allowed)?;
+    for layer in layers {
+        ops.cut(layer.weight, &[cut])?;
+        if let Some(bias) = layer.bias {
+            ops.cut(bias, &[if cut == Cut::Dim(0) { cut } else { Cut::Whole }])?;
+        }
+    }
+    match cut {
+        Cut::Dim(1) => row_parallel(ops, x, layers),
+        cut => column_parallel(ops, x, layers, cut),
+    }
+}
+
+/// Whole input; output in pieces, or whole where the weights are.
+fn column_parallel(ops: &TpOps, x: &Value, layers: &[Linear], cut: Cut) -> Result<Vec<Value>> {
+    let input = x.tensor()?;
+    let played = ops.pieces(cut);
+    let saved = input.detach();
+    let outputs = tch::no_grad(|| -> Result<Vec<Vec<Tensor>>> {
+        layers.iter().map(|layer| products(&ops.ranks, layer, &saved, played)).collect()
+    })?;
+    let (ranks, sink, layers) = (Rc::clone(&ops.ranks), ops.sink(), layers.to_vec());
+    let all: Vec<&Tensor> = outputs.iter().flatten().collect();
+    node::attach(
+        &all,
+        &[input],
+        Box::new(move |grads| {
+            let grads = by_layer(grads, played);
+            let mut sums: Vec<Option<Tensor>> = (0..played).map(|_| None).collect();
+            for (layer, grads) in layers.iter().zip(&grads).rev() {
+                let weights = ranks.weight(layer.weight, played)?;
+                for ((sum, grad), weight) in sums.iter_mut().zip(grads).zip(&weights) {
+                    accumulate(sum, grad.as_ref(), weight)?;
+                }
+            }
+            queue_columns(&ranks, &sink, &layers, &saved, grads)?;
+            input_gradient(&ranks, sums, cut, &saved)
+        }),
+    )?;
+    let value = |mut pieces: Vec<Tensor>| match (cut, pieces.pop()) {
+        (Cut::Whole, Some(only)) => Value::whole(only),
+        (_, last) => {
+            pieces.extend(last);
+            Value::split(pieces)
+        }
+    };
+    Ok(outputs.into_iter().map(value).collect())
+}
+
+fn products(ranks: &Ranks, layer: &Linear, x: &Tensor, played: usize) -> Result<Vec<Tensor>> {
+    let weights = ranks.weight(layer.weight, played)?;
+    let Some(bias) = layer.bias else {
+        return weights.iter().map(|weight| Ok(x.f_mm(&weight.f_tr()?)?)).collect();
+    };
+    let biases = ranks.weight(bias, played)?;
+    let product = |(weight, bias): (&Tensor, &Tensor)| Ok(bias.f_addmm(x, &weight.f_tr()?)?);
+    weights.iter().zip(&biases).map(product).collect()
+}
+
+/// Gradients of the outputs, by layer and rank.
+fn by_layer(grads: Vec<Option<Tensor>>, played: usize) -> Vec<Vec<Option<Tensor>>> {
+    let mut grads = grads.into_iter().map(|grad| grad.map(|grad| grad.contiguous()));
+    let mut layers = Vec::new();
+    while grads.len() > 0 {
+        layers.push(grads.by_ref().take(played).collect());
+    }
+    layers
+}
+
+fn accumulate(sum: &mut Option<Tensor>, grad: Option<&Tensor>, weight: &Tensor) -> Result<()> {
+    let Some(grad) = grad else { return Ok(()) };
+    let product = grad.f_mm(weight)?;
+    *sum = Some(match sum.take() {
+        Some(mut sum) => sum.f_add_(&product)?,
+        None => product,
+    });
+    Ok(())
+}
+
+fn queue_columns(
+    ranks: &Ranks,
+    sink: &Sink,
+    layers: &[Linear],
+    x: &Tensor,
+    grads: Vec<Vec<Option<Tensor>>>,
+) -> Result<()> {
+    for (layer, grads) in layers.iter().zip(grads) {
+        let played = grads.len();
+        let grads: Vec<Tensor> = grads.into_iter().flatten().collect();
+        if !grads.is_empty() && grads.len() != played {
+            let name = ranks.name(layer.weight);
+            return Err(Error::internal(format!(
+                "{} of {played} pieces of {name} got a gradient",
+                grads.len()
+            )));
+        }
+        if grads.is_empty() {
+            continue;
+        }
+        queue_bias(sink, layer.bias, &grads);
+        let piece = |dy| Piece::Product { x: x.shallow_clone(), dy };
+        sink.push(layer.weight, grads.into_iter().map(piece).collect());
+    }
+    Ok(())
+}
+
+fn queue_bias(sink: &Sink, bias: Option<Param>, grads: &[Tensor]) {
+    if let Some(bias) = bias {
+        sink.push(bias, grads.iter().map(|dy| Piece::Rows { dy: dy.shallow_clone() }).collect());
+    }
+}
+
+/// The gradient of a whole input: the sum over virtual ranks, where the weights are cut.
+fn input_gradient(
+    ranks: &Ranks,
+    sums: Vec<Option<Tensor>>,
+    cut: Cut,
+    x: &Tensor,
+) -> Result<Vec<Option<Tensor>>> {
+    if cut == Cut::Whole {
+        return Ok(sums);
+    }
+    // A rank without a gradient still takes part: the others wait for it.
+    let sums: Result<Vec<Tensor>> =
+        sums.into_iter().map(|sum| sum.map_or_else(|| Ok(x.f_zeros_like()?), Ok)).collect();
+    Ok(vec![Some(ranks.sum(sums?, "input gradient")?)])
+}
+
+/// Input in pieces; whole output, the sum over virtual ranks.
+fn row_parallel(ops: &TpOps, x: &Value, layers: &[Linear]) -> Result<Vec<Value>> {
+    let inputs = x.pieces();
+    let played = ops.pieces(Cut::Dim(1));
+    if !x.is_split() || inputs.len() != played {
+        let got = if x.is_split() { format!("{} pieces", inputs.len()) } else { "a whole value".to_owned() };
+        let name = layers.first().map_or("?", |layer| ops.ranks.name(layer.weight));
+        return Err(Error::internal(format!(
+            "{name} is cut along its columns into {played} pieces and got {got}"
+        )));
+    }
+    let saved: Vec<Tensor> = inputs.iter().map(Tensor::detach).collect();
+    let outputs = tch::no_grad(|| {
+        layers.iter().map(|layer| summed(&ops.ranks, layer, &saved)).collect::<Result<Vec<_>>>()
+    })?;
+    let (ranks, sink, layers) = (Rc::clone(&ops.ranks), ops.sink(), layers.to_vec());
+    node::attach(
+        &outputs.iter().collect::<Vec<_>>(),
+        &inputs.iter().collect::<Vec<_>>(),
+        Box::new(move |grads| row_backward(&ranks, &sink, &layers, &saved, by_layer(grads, 1))),
+    )?;
+    Ok(outputs.into_iter().map(Value::whole).collect())
+}
+
+fn summed(ranks: &Ranks, layer: &Linear, inputs: &[Tensor]) -> Result<Tensor> {
+    let weights = ranks.weight(layer.weight, inputs.len())?;
+    let products = inputs.iter().zip(&weights).map(|(x, weight)| Ok(x.f_mm(&weight.f_tr()?)?));
+    let products = products.collect::<Result<Vec<_>>>()?;
+    drop(weights);
+    let sum = ranks.sum(products, "output")?;
+    match layer.bias {
+        // Not in place: what came over a group may be others' to read.
+        Some(bias) => Ok(sum.f_add(&ranks.whole_weight(bias)?)?),
+        None => Ok(sum),
+    }
+}
+
+fn row_backward(
+    ranks: &Ranks,
+    sink: &Sink,
+    layers: &[Linear],
+    inputs: &[Tensor],
+    grads: Vec<Vec<Option<Tensor>>>,
+) -> Result<Vec<Option<Tensor>>> {
+    let grads: Vec<Option<Tensor>> = grads.into_iter().flatten().collect();
+    let mut sums: Vec<Option<Tensor>> = inputs.iter().map(|_| None).collect();
+    for (layer, grad) in layers.iter().zip(&grads).rev() {
+        let weights = ranks.weight(layer.weight, inputs.len())?;
+        for (sum, weight) in sums.iter_mut().zip(&weights) {
+            accumulate(sum, grad.as_ref(), weight)?;
+        }
+    }
+    for (layer, dy) in layers.iter().zip(grads) {
+        let Some(dy) = dy else { continue };
+        queue_bias(sink, layer.bias, std::slice::from_ref(&dy));
+        let piece = |x: &Tensor| Piece::Product { x: x.shallow_clone(), dy: dy.shallow_clone() };
+        sink.push(layer.weight, inputs.iter().map(piece).collect());
+    }
+    Ok(sums)
+}
