@@ -15,9 +15,10 @@ use dcp::{
     digest::{BlockLayout, Sha256Digest, table_of},
     fingerprint::FingerprintSum,
     manifest::{Manifest, ObjectPlace},
+    save::{SaveOptions, SavePlan, SaveSpec, Session},
     store::{Root, Stores},
 };
-use fqn::{Dims, Dtype, Entry, Fqn, Role, Shape};
+use fqn::{Dims, Dtype, Entry, Fqn, Registry, Role, Shape};
 use proptest::{prelude::*, strategy::ValueTree};
 use reshard::Region;
 use serde_json::{Value, json};
@@ -300,4 +301,48 @@ fn the_golden_store_of_version_1_reads_as_ever() {
         let want = json!([tensor["dtype"], tensor["shape"], tensor["sha256"], tensor["fingerprint"]]);
         assert_eq!(*read, want, "{}", name("fqn"));
     }
+}
+
+/// The tensors as a run of so many ranks saves them from memory, each rank its own boxes.
+fn save_from_memory(root: &Path, ranks: u32) {
+    let store = Root::create(root.to_str().unwrap(), &Stores::new()).unwrap();
+    let mut registry = Registry::new();
+    let tensors = tensors();
+    for tensor in &tensors {
+        let mut entry = tensor.entry.clone();
+        let rule = if entry.shape.rank() == 0 { "replicate" } else { "dp:0" };
+        entry.placement = Some(rule.parse().unwrap());
+        registry.push(entry).unwrap();
+    }
+    let mesh = format!("dp={ranks}").parse().unwrap();
+    let objects = vec![object("small", b"{\"a\":1}"), object("large", &[b' '; 70_000])];
+    let spec = SaveSpec::new("main".parse().unwrap(), registry, mesh, 7).with_objects(objects);
+    let plan = SavePlan::new(spec).unwrap();
+    let session = Session::open(&store, &plan, SaveOptions::default()).unwrap();
+    for rank in 0..plan.ranks() {
+        let writer = session.writer(rank).unwrap();
+        for (at, region) in plan.boxes_of(rank) {
+            writer.put(at, region, &gathered(&tensors[at], region)).unwrap();
+        }
+        writer.finish().unwrap();
+    }
+    session.commit().unwrap();
+}
+
+#[test]
+fn python_reads_what_the_ranks_of_a_run_saved() {
+    let root = tempfile::tempdir().unwrap();
+    save_from_memory(root.path(), 3);
+    let output = read(root.path());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for tensor in tensors() {
+        let (dtype, shape) = (tensor.entry.dtype, &tensor.entry.shape);
+        let mut sum = FingerprintSum::default();
+        sum.add_region(dtype, shape, &Region::whole(shape).unwrap(), &tensor.bytes).unwrap();
+        let expected = json!([dtype, shape, Sha256Digest::of(&tensor.bytes), sum.finish(dtype, shape)]);
+        assert_eq!(found["tensors"][format!("{}|param", tensor.entry.fqn)], expected, "{}", tensor.entry.fqn);
+    }
+    assert_eq!(found["objects"]["small"], json!(Sha256Digest::of(b"{\"a\":1}")));
+    assert_eq!(found["objects"]["large"], json!(Sha256Digest::of(&[b' '; 70_000])));
 }

@@ -17,6 +17,8 @@
 //!   one folder. The same plan goes on where it was stopped; what was finished then must be the same bytes now, else it is
 //!   refused.
 //! * An incarnation that was replaced ([`begin_epoch`]) can't commit any more.
+//! * Where [`Replicas`] says so, ranks that hold a box and do not write it hand in its fingerprint ([`Writer::hold`]), and no
+//!   checkpoint is made of replicas that have drifted apart.
 //! * Whoever commits believes the store: parts, sizes, block tables and cover are read and checked.
 //!
 //! # Example
@@ -51,13 +53,14 @@
 //! ```
 
 mod plan;
+mod replicas;
 mod session;
 #[cfg(test)]
 pub(crate) mod tests;
 mod watch;
 mod writer;
 
-pub use plan::{SavePlan, SaveSpec};
+pub use plan::{Replicas, SavePlan, SaveSpec};
 pub use session::{SaveOptions, Session, begin_epoch};
 pub use watch::{Moment, Unwatched, Watch};
 pub use writer::{Writer, WriterDone};

@@ -1,6 +1,6 @@
 //! [`SavePlan`]: who writes which box of a checkpoint. Pure: the same spec gives the same plan on every rank.
 
-use std::sync::Arc;
+use std::{num::NonZeroU64, sync::Arc};
 
 use fqn::{Entry, Registry};
 use reshard::{Layout, Mesh, Region, StageSplit};
@@ -36,8 +36,36 @@ pub struct SaveSpec {
     /// The checkpoint that this incarnation went on from, for the first that it commits; later ones follow its own. None for
     /// the run's newest.
     pub parent: Option<Seq>,
+    /// How far ranks that hold the same box are compared.
+    pub replicas: Replicas,
     /// Tells attempts at one step apart: after a failure that leaves it open what the disk holds, the next one needs another.
     pub salt: String,
+}
+
+/// How far ranks that hold the same box are compared: those that do not write it hand in its fingerprint, and a commit refuses what
+/// has drifted apart. It costs a pass over those boxes at the speed of fingerprints, and no writing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+pub enum Replicas {
+    /// Not at all: the bytes of the one writer are taken.
+    #[default]
+    Off,
+    /// One box in so many, others at other steps.
+    OneIn(NonZeroU64),
+}
+
+impl Replicas {
+    /// Every box.
+    pub const ALL: Self = Self::OneIn(NonZeroU64::MIN);
+
+    /// Whether a box's turn is at this step.
+    fn is_due(self, step: u64, tensor: u64, nth: u64) -> bool {
+        let Self::OneIn(count) = self else { return false };
+        // Splitmix64, so that no interval between steps leaves a box out for good.
+        let mut z = step.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (tensor << 24) ^ nth;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)).is_multiple_of(count.get())
+    }
 }
 
 /// Who writes which box. Clones share it.
@@ -51,6 +79,8 @@ struct Inner {
     epoch: Option<u64>,
     parent: Option<Seq>,
     digest: Sha256Digest,
+    layout: Layout,
+    replicas: Replicas,
     ranks: u32,
     /// Positions of tensors and of their regions, by rank.
     boxes: Vec<Vec<(u32, u32)>>,
@@ -62,7 +92,8 @@ impl SaveSpec {
     pub fn new(run: Label, registry: Registry, mesh: Mesh, step: u64) -> Self {
         let (objects, extra) = (Vec::new(), Map::new());
         let (split, epoch, parent, salt) = (StageSplit::default(), None, None, String::new());
-        Self { run, registry, mesh, split, objects, step, extra, epoch, parent, salt }
+        let replicas = Replicas::Off;
+        Self { run, registry, mesh, split, objects, step, extra, epoch, parent, replicas, salt }
     }
 
     /// Ties it to an incarnation of the run.
@@ -76,6 +107,13 @@ impl SaveSpec {
     #[must_use]
     pub fn with_objects(mut self, objects: Vec<ObjectEntry>) -> Self {
         self.objects = objects;
+        self
+    }
+
+    /// Sets how far ranks that hold the same box are compared.
+    #[must_use]
+    pub const fn comparing(mut self, replicas: Replicas) -> Self {
+        self.replicas = replicas;
         self
     }
 
@@ -103,7 +141,7 @@ impl SavePlan {
             each.map(|(at, entry)| laid_out(entry, &layout, at)).collect::<Result<Vec<TargetTensor>>>()?;
         let digest = digest(&spec, &tensors)?;
         let boxes = boxes(&tensors, ranks);
-        let SaveSpec { run, mesh, split, objects, step, extra, epoch, parent, .. } = spec;
+        let SaveSpec { run, mesh, split, objects, step, extra, epoch, parent, replicas, .. } = spec;
         let spec = TargetSpec {
             tensors,
             objects,
@@ -113,7 +151,8 @@ impl SavePlan {
             plan_digest: digest.to_string(),
             extra,
         };
-        Ok(Self(Arc::new(Inner { spec: Arc::new(spec), run, epoch, parent, digest, ranks, boxes })))
+        let spec = Arc::new(spec);
+        Ok(Self(Arc::new(Inner { spec, run, epoch, parent, digest, layout, replicas, ranks, boxes })))
     }
 
     /// Digest of everything that it depends on. Ranks whose digests differ do not write the same checkpoint: compare them where
@@ -141,6 +180,21 @@ impl SavePlan {
             let at = usize::try_from(tensor).ok()?;
             let (region, _) = self.0.spec.tensors.get(at)?.regions.get(usize::try_from(region).ok()?)?;
             Some((at, region))
+        })
+    }
+
+    /// The boxes that a rank holds and another writes, as far as they are compared at this step: see [`Replicas`].
+    pub fn replicas_of(&self, rank: u32) -> impl Iterator<Item = (usize, Region)> {
+        let (layout, replicas, step) = (&self.0.layout, self.0.replicas, self.step());
+        let tensors = if replicas == Replicas::Off { 0 } else { self.0.spec.tensors.len() };
+        (0..tensors).flat_map(move |tensor| {
+            let shards = layout.shards(tensor).zip(0_u64..);
+            let held = shards.filter(move |((shard, writer), nth)| {
+                *writer != u64::from(rank)
+                    && shard.owners.contains(u64::from(rank))
+                    && replicas.is_due(step, tensor as u64, *nth)
+            });
+            held.map(move |((shard, _), _)| (tensor, shard.region))
         })
     }
 
@@ -223,7 +277,7 @@ fn digest(spec: &SaveSpec, tensors: &[TargetTensor]) -> Result<Sha256Digest> {
     let head = json!({
         "what": "save plan 1",
         "run": spec.run, "step": spec.step, "epoch": spec.epoch, "parent": spec.parent, "salt": spec.salt,
-        "mesh": spec.mesh.to_string(), "split": spec.split, "extra": spec.extra,
+        "replicas": spec.replicas, "mesh": spec.mesh.to_string(), "split": spec.split, "extra": spec.extra,
         "objects": spec.objects.iter().map(object).collect::<Vec<_>>(),
     });
     let mut hasher = Sha256Hasher::new();

@@ -6,13 +6,14 @@ use std::{
 };
 
 use super::{
-    SavePlan, Writer,
+    SavePlan, Writer, replicas,
     watch::{Moment, Unwatched, Watch},
 };
 use crate::{
     Committed, Error, Place, Result,
     commit::{CommitError, DirName, Label, Log, LogOptions, Seq, State, Void},
-    formats::native::{Planned, Terms},
+    formats::native::{Blob, Part, Planned, Terms},
+    manifest::Manifest,
     store::Root,
 };
 
@@ -92,7 +93,10 @@ impl Session {
     /// # Errors
     /// The store's.
     pub fn missing(&self) -> Result<BTreeSet<u32>> {
-        self.0.planned.missing(&self.0.root)
+        let (planned, root) = (&self.0.planned, &self.0.root);
+        let mut missing = planned.missing(root)?;
+        missing.extend(replicas::missing(&self.0.plan, &planned.parts(root))?);
+        Ok(missing)
     }
 
     /// Checks all parts as the store has them, and makes the checkpoint visible. Any session of the plan may do it, and several
@@ -100,7 +104,7 @@ impl Session {
     ///
     /// # Errors
     /// `Conflict` when writers are missing (named), or another incarnation has taken over; `Corrupt` where parts, files and plan
-    /// contradict each other; the store's and the log's. Nothing is visible then, unless the log says that it can't tell.
+    /// contradict each other, or replicas each other; the store's and the log's. Nothing is visible then, unless the log says that it can't tell.
     pub fn commit(&self) -> Result<Committed> {
         let mut log = self.log();
         log.refresh().place(self.0.root.display_name())?;
@@ -113,7 +117,12 @@ impl Session {
         let parent = plan.parent().filter(|_| tip.is_none());
         let terms = Terms { epoch: plan.epoch(), parent, origin: None };
         let watch = &self.0.options.watch;
-        let (checked, landed) = (|_: &_| watch.at(Moment::Checked), || watch.at(Moment::Landed));
+        let parts = self.0.planned.parts(&self.0.root);
+        let checked = |_: &Manifest, files: &[(&Blob, Part)]| {
+            replicas::agree(plan, &parts, files)?;
+            watch.at(Moment::Checked)
+        };
+        let landed = || watch.at(Moment::Landed);
         self.0.planned.commit(&mut log, &terms, checked, landed)
     }
 

@@ -10,7 +10,7 @@ use std::{
 
 use reshard::Region;
 
-use super::{SavePlan, Session, watch::Moment};
+use super::{SavePlan, Session, replicas::Held, watch::Moment};
 use crate::{
     Error, Result,
     formats::native::{Closed, Fill},
@@ -24,6 +24,7 @@ pub struct Writer {
     files: Vec<Fill>,
     /// File and chunk of each box.
     places: HashMap<(usize, Region), (usize, usize)>,
+    held: Held,
     done: AtomicU64,
     total: u64,
 }
@@ -64,7 +65,8 @@ impl Writer {
             places.extend(boxes.map(|(at, (tensor, region))| ((tensor, region.clone()), (file, at))));
         }
         let (done, total) = (AtomicU64::new(0), plan.bytes_of(rank));
-        Ok(Self { session: session.clone(), rank, files, places, done, total })
+        let held = Held::new(plan, rank);
+        Ok(Self { session: session.clone(), rank, files, places, held, done, total })
     }
 
     /// The rank.
@@ -101,6 +103,18 @@ impl Writer {
         self.told(fill, closed)
     }
 
+    /// Hands in a box of [`SavePlan::replicas_of`], which another rank writes: only its fingerprint is kept.
+    ///
+    /// # Errors
+    /// `Incompatible` for a box that is not among them, other than so many bytes, or a second time.
+    pub fn hold(&self, tensor: usize, region: &Region, bytes: &[u8]) -> Result<()> {
+        let named = |error: Error| {
+            let name = self.session.plan().tensor(tensor).map(|entry| entry.id().to_string());
+            error.at(format!("rank {}: {}{region}", self.rank, name.unwrap_or_default()))
+        };
+        self.held.put(self.session.planned(), tensor, region, bytes).map_err(named)
+    }
+
     /// Says that all boxes were put: what is not durable yet becomes so.
     ///
     /// # Errors
@@ -111,6 +125,7 @@ impl Writer {
             let closed = fill.close_if_open(self.session.planned())?;
             self.told(fill, closed)?;
         }
+        self.held.finish(self.rank, &self.session.planned().parts(self.session.root()))?;
         Ok(WriterDone {
             rank: self.rank,
             files: self.files.len(),
@@ -121,7 +136,7 @@ impl Writer {
 
     fn refuse_missing(&self) -> Result<()> {
         let missing: Vec<_> = self.files.iter().flat_map(Fill::missing).collect();
-        let Some((tensor, region)) = missing.first() else { return Ok(()) };
+        let Some((tensor, region)) = missing.first() else { return self.refuse_missing_held() };
         let name =
             self.session.plan().tensor(*tensor).map(|entry| entry.id().to_string()).unwrap_or_default();
         let more = match missing.len() {
@@ -130,6 +145,14 @@ impl Writer {
         };
         let text = format!("rank {}: {name}{region} was not written{more}", self.rank);
         Err(Error::incompatible(text).hint("put every box of `SavePlan::boxes_of`, then finish"))
+    }
+
+    fn refuse_missing_held(&self) -> Result<()> {
+        let Some((tensor, region)) = self.held.missing() else { return Ok(()) };
+        let name = self.session.plan().tensor(tensor).map(|entry| entry.id().to_string()).unwrap_or_default();
+        let text = format!("rank {}: {name}{region}, a replica, was not handed in", self.rank);
+        Err(Error::incompatible(text)
+            .hint("give every box of `SavePlan::replicas_of` to `hold`, then finish"))
     }
 
     fn wrote(&self, bytes: u64) -> Result<()> {

@@ -52,6 +52,11 @@ impl FileNames {
         Self { key: "objects".to_owned() }
     }
 
+    /// The note of what a rank holds and does not write.
+    pub(super) fn held(rank: u32) -> String {
+        format!("parts/r{rank:05}-held.json")
+    }
+
     /// The blob, by the writer's nonce.
     pub(super) fn blob(&self, nonce: Nonce) -> String {
         format!("data/{}-{nonce}.safetensors", self.key)

@@ -43,7 +43,8 @@ struct Found {
     /// One for each chunk.
     steps: Vec<Step>,
     digests: Vec<Option<Sha256Digest>>,
-    sums: BTreeMap<usize, FingerprintSum>,
+    /// What each chunk adds to its tensor's fingerprint.
+    sums: Vec<FingerprintSum>,
     /// Chunks that are not done.
     missing: usize,
     closed: Step,
@@ -96,7 +97,7 @@ impl Fill {
             missing: steps.iter().filter(|it| **it == Step::Open).count(),
             steps,
             digests: vec![None; blocks.len()],
-            sums: blob.chunks.iter().map(|chunk| (chunk.tensor, FingerprintSum::default())).collect(),
+            sums: vec![FingerprintSum::default(); blob.chunks.len()],
             closed: if before.is_some() { Step::Done } else { Step::Open },
         };
         let (root, writer, found) = (root.clone(), RwLock::new(None), Mutex::new(found));
@@ -156,17 +157,16 @@ impl Fill {
             digests.push((block, digest));
             wrote(part.len() as u64)?;
         }
-        let entry = planned.entry(chunk.tensor)?;
-        let mut sum = FingerprintSum::default();
-        sum.add_region(entry.dtype, &entry.shape, &chunk.region, bytes)
-            .map_err(|error| Error::internal(error.to_string()).caused_by(error))?;
+        let sum = planned.sum(chunk.tensor, &chunk.region, bytes)?;
         let mut found = self.lock();
         for (block, digest) in digests {
             if let Some(slot) = found.digests.get_mut(block) {
                 *slot = Some(digest);
             }
         }
-        *found.sums.entry(chunk.tensor).or_default() += sum;
+        if let Some(slot) = found.sums.get_mut(place) {
+            *slot = sum;
+        }
         if let Some(it) = found.steps.get_mut(place) {
             *it = Step::Done;
         }
@@ -208,11 +208,12 @@ impl Fill {
             size: self.blob.size,
             crc32: Vec::new(),
             blocks: Some(self.table(&found)?),
-            sums: found.sums.iter().map(|(tensor, sum)| (*tensor, *sum)).collect(),
+            sums: self.by_tensor(&found.sums),
             source_sums: Vec::new(),
         };
+        let boxes = found.sums.clone();
         drop(found);
-        planned.parts(&self.root).put(&self.blob, &done)?;
+        planned.parts(&self.root).put(&self.blob, &done, boxes)?;
         self.lock().closed = Step::Done;
         Ok(Closed::Now)
     }
@@ -226,6 +227,14 @@ impl Fill {
             }
             _ => Err(Error::incompatible("this box was put before").hint("each box is put exactly once")),
         }
+    }
+
+    fn by_tensor(&self, sums: &[FingerprintSum]) -> Vec<(usize, FingerprintSum)> {
+        let mut by_tensor: BTreeMap<usize, FingerprintSum> = BTreeMap::new();
+        for (chunk, sum) in self.blob.chunks.iter().zip(sums) {
+            *by_tensor.entry(chunk.tensor).or_default() += *sum;
+        }
+        by_tensor.into_iter().collect()
     }
 
     /// The blocks of a chunk, which begin and end with it.

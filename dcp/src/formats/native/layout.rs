@@ -25,13 +25,13 @@ const BLOB: u64 = 512 << 20;
 pub(crate) struct Blob {
     pub(super) names: FileNames,
     /// The rank that writes it.
-    pub(super) rank: u32,
+    pub(crate) rank: u32,
     /// Everything before its first chunk; for large objects, all of it.
     pub(super) head: Bytes,
     /// Bytes in all.
     pub(super) size: u64,
     /// Its chunks, by offset; `file` is its place in the layout.
-    pub(super) chunks: Vec<TargetChunk>,
+    pub(crate) chunks: Vec<TargetChunk>,
 }
 
 /// The blobs of the spec's tensors that ranks write which `wanted` says yes to.

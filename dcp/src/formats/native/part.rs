@@ -4,6 +4,7 @@
 //! the other's is left for the garbage collection.
 
 use bytes::Bytes;
+use reshard::Region;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -14,6 +15,7 @@ use crate::{
     Error, ErrorKind, FileDone, Place, Result,
     commit::DirName,
     digest::{BlockTable, Sha256Digest},
+    fingerprint::FingerprintSum,
     store::{Root, StoreError},
 };
 
@@ -35,6 +37,20 @@ pub(crate) struct Part {
     /// Its SHA-256.
     pub(super) root: Sha256Digest,
     pub(super) done: FileDone,
+    /// What each of its boxes adds to its tensor's fingerprint, in the order of their bytes; empty for copies.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) boxes: Vec<FingerprintSum>,
+}
+
+/// Boxes that a rank holds and does not write, each with what it adds to its tensor's fingerprint.
+pub(crate) type HeldBoxes = Vec<(usize, Region, FingerprintSum)>;
+
+/// The note of what a rank holds and does not write.
+#[derive(Debug, Serialize, Deserialize)]
+struct HeldNote {
+    format: u32,
+    plan: String,
+    boxes: HeldBoxes,
 }
 
 /// Where parts of one plan are.
@@ -46,11 +62,11 @@ pub(crate) struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    /// Puts the block table, then the part.
+    /// Puts the block table, then the part; `boxes` as [`Part::boxes`] has them.
     ///
     /// # Errors
     /// The store's. Another writer's part being there already is none, unless that writer wrote other bytes: `Conflict`.
-    pub(super) fn put(&self, blob: &Blob, done: &FileDone) -> Result<()> {
+    pub(super) fn put(&self, blob: &Blob, done: &FileDone, boxes: Vec<FingerprintSum>) -> Result<()> {
         let table = done.blocks.as_ref().ok_or_else(|| Error::internal("a blob without a block table"))?;
         let name = blob.names.table(&done.path);
         let name =
@@ -65,6 +81,7 @@ impl Parts<'_> {
             table: name,
             root,
             done: done.clone(),
+            boxes,
         };
         let json = serde_json::to_vec(&part).map_err(|error| Error::internal(error.to_string()))?;
         match self.root.put_same(&below(self.dir, &blob.names.part())?, json.into()) {
@@ -82,12 +99,56 @@ impl Parts<'_> {
         }
     }
 
+    /// Puts the note of what a rank holds and does not write.
+    ///
+    /// # Errors
+    /// `Conflict` when the rank said otherwise before; the store's.
+    pub(crate) fn put_held(&self, rank: u32, boxes: HeldBoxes) -> Result<()> {
+        let note = HeldNote { format: FORMAT, plan: self.plan.to_owned(), boxes };
+        let json = serde_json::to_vec(&note).map_err(|error| Error::internal(error.to_string()))?;
+        let name = FileNames::held(rank);
+        match self.root.put_same(&below(self.dir, &name)?, json.into()) {
+            Err(StoreError::AlreadyExists { .. }) => Err(other_bytes(self, &name)),
+            other => Ok(other?),
+        }
+    }
+
+    /// The note of what a rank holds and does not write, if it is there.
+    ///
+    /// # Errors
+    /// `Corrupt` for one of another plan; the store's.
+    pub(crate) fn held(&self, rank: u32) -> Result<Option<HeldBoxes>> {
+        let path = below(self.dir, &FileNames::held(rank))?;
+        let Some(bytes) = self.root.get_opt(&path)? else { return Ok(None) };
+        let note: Option<HeldNote> = serde_json::from_slice(&bytes).ok();
+        let note = note.filter(|note| note.format == FORMAT && note.plan == self.plan);
+        note.map(|note| Some(note.boxes)).ok_or_else(|| {
+            Error::corrupt(format!(
+                "{}: another plan, or another version, left it here",
+                self.root.full_name(&path)
+            ))
+            .hint(format!("remove the folder {} and run again", self.dir))
+        })
+    }
+
+    /// Whether a rank's note of what it holds is there.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) fn has_held(&self, rank: u32) -> Result<bool> {
+        self.is_there(&FileNames::held(rank))
+    }
+
     /// Whether a file is finished, by its part alone.
     ///
     /// # Errors
     /// The store's.
     pub(super) fn has(&self, names: &FileNames) -> Result<bool> {
-        match self.root.head(&below(self.dir, &names.part())?) {
+        self.is_there(&names.part())
+    }
+
+    fn is_there(&self, name: &str) -> Result<bool> {
+        match self.root.head(&below(self.dir, name)?) {
             Ok(_) => Ok(true),
             Err(StoreError::NotFound { .. }) => Ok(false),
             Err(error) => Err(error.into()),

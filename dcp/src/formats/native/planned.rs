@@ -7,6 +7,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use fqn::Entry;
+use reshard::Region;
 
 use super::{
     attempt::{FileNames, attempt_of},
@@ -20,6 +21,7 @@ use crate::{
     Committed, Error, ErrorKind, Result, TargetChunk, TargetSpec,
     commit::{DirName, Label, Log, Seq, State},
     digest::Sha256Hasher,
+    fingerprint::FingerprintSum,
     manifest::{Manifest, Origin},
     store::Root,
 };
@@ -98,6 +100,14 @@ impl Planned {
         found.ok_or_else(|| Error::internal(format!("a box of tensor {tensor}, which the plan has not")))
     }
 
+    /// What a box adds to its tensor's fingerprint.
+    pub(crate) fn sum(&self, tensor: usize, region: &Region, bytes: &[u8]) -> Result<FingerprintSum> {
+        let (entry, mut sum) = (self.entry(tensor)?, FingerprintSum::default());
+        sum.add_region(entry.dtype, &entry.shape, region, bytes)
+            .map_err(|error| Error::internal(error.to_string()).caused_by(error))?;
+        Ok(sum)
+    }
+
     /// Bytes of a chunk.
     pub(super) fn len_of(&self, chunk: &TargetChunk) -> Result<u64> {
         layout::len_of(&self.spec, &(chunk.tensor, &chunk.region))
@@ -160,7 +170,7 @@ impl Planned {
             .hint("other writers are not done, or were stopped; run the same command again to go on"))
     }
 
-    /// Checks all parts, and commits. `check` sees the manifest before it is put; `landed` is called once it is durable. An
+    /// Checks all parts, and commits. `check` sees the manifest and the parts before anything is put; `landed` is called once it is durable. An
     /// attempt that was committed before is success.
     ///
     /// # Errors
@@ -170,14 +180,14 @@ impl Planned {
         &self,
         log: &mut Log,
         terms: &Terms,
-        check: impl FnOnce(&Manifest) -> Result<()>,
+        check: impl FnOnce(&Manifest, &[(&Blob, Part)]) -> Result<()>,
         landed: impl FnOnce() -> Result<()>,
     ) -> Result<Committed> {
         let root = log.root().clone();
         let blobs = self.blobs()?;
         let files = self.finished(&root, &blobs)?;
         let manifest = catalog::manifest(&self.spec, &files, &self.objects, terms.origin.clone())?;
-        check(&manifest)?;
+        check(&manifest, &files)?;
         let bytes = files.iter().map(|(blob, _)| blob.size).sum::<u64>();
         let tables =
             files.iter().filter_map(|(_, part)| part.done.blocks.as_ref()).map(|it| it.encode().len() as u64);

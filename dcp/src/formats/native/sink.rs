@@ -152,16 +152,16 @@ impl Sink for NativeSink {
     fn file_done(&self, done: &FileDone) -> Result<()> {
         let attempt = self.began()?;
         let (blob, _) = attempt.blob(done.file)?;
-        attempt.planned.parts(&self.root).put(blob, done)
+        attempt.planned.parts(&self.root).put(blob, done, Vec::new())
     }
 
     fn commit(&mut self, written: &Written) -> Result<Committed> {
         let SinkOptions { epoch, parent, origin, .. } = self.options.clone();
         let attempt = self.attempt.as_mut().ok_or_else(|| Error::internal("a commit before the layout"))?;
         let (planned, log) = (&attempt.planned, &mut attempt.log);
-        let same = |manifest: &Manifest| {
-            let each = manifest.catalog.iter().zip(&written.fingerprints);
-            each.map(|((entry, chunks), told)| {
+        let same = |manifest: &Manifest, _: &[(&Blob, Part)]| {
+            let mut each = manifest.catalog.iter().zip(&written.fingerprints);
+            each.try_for_each(|((entry, chunks), told)| {
                 if chunks.fingerprint == Some(*told) {
                     return Ok(());
                 }
@@ -172,7 +172,6 @@ impl Sink for NativeSink {
                 ))
                 .hint(format!("remove the folder {} and run again", planned.dir)))
             })
-            .collect()
         };
         planned.commit(log, &Terms { epoch, parent, origin }, same, || Ok(()))
     }
