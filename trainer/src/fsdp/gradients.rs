@@ -4,13 +4,17 @@
 //! In exact mode both sums are one aligned tree over the *global* microbatch index: replica d plays microbatches
 //! d·M..(d+1)·M, M a power of two, so that a rank's sum is a whole subtree and the sum over ranks is the rest of the tree.
 //!
+//! In fast mode a sum follows the order of arrival: copies of a parameter on several tensor-parallel ranks agree because
+//! those ranks run one schedule.
+//!
 //! Invariants: a gradient is taken once for each use and microbatch, and none may be missing when a part is reduced;
 //! sums are freed then.
 
+use fqn::Fqn;
 use tch::Tensor;
 
 use super::{
-    plan::{Held, Plan, Slot, Unit, extents, padded},
+    plan::{Held, Plan, Slot, Unit, elements, extents, padded},
     shards::part,
     state::State,
 };
@@ -183,6 +187,22 @@ impl State {
             Ok(flat.f_narrow(0, 0, unit.kept)?)
         });
         Ok(Gradients { units: units.collect::<Result<_>>()? })
+    }
+
+    /// Gradients by name: where each lies in the whole tensor, and its elements. For comparing layouts.
+    ///
+    /// # Errors
+    /// `Internal` for gradients of another state.
+    pub fn named(&self, gradients: &Gradients) -> Result<Vec<(Fqn, reshard::Region, Tensor)>> {
+        let named = self.plan.params.iter().map(|held| {
+            let kept = self.kept(held)?;
+            let flat = gradients.units.get(held.home.0);
+            let flat = flat.ok_or_else(|| Error::internal("gradients of another state"))?;
+            let tensor = flat.f_narrow(0, kept.offset, elements(kept.region))?;
+            let tensor = tensor.f_view(extents(kept.region).as_slice())?;
+            Ok((held.spec.fqn.clone(), kept.region.clone(), tensor))
+        });
+        named.collect()
     }
 
     /// Forgets what an abandoned step has summed.

@@ -1,12 +1,13 @@
 //! The same bits on every mesh: weights, gathers, reductions, ties, norms, updates, and state that moves between meshes.
 
 use reshard::Strided;
+use tch::Tensor;
 
 use super::meshes::{Run, SEED, Saved, Whole, assemble, exact, room};
 use crate::{
     exact::Sums,
     fsdp::Strategy,
-    model::Model,
+    model::{Model, Param},
     parallel::{Params, Pass},
 };
 
@@ -55,6 +56,31 @@ fn tensor_parallel_ranks_train_to_the_bits_of_one() {
 #[test]
 fn stages_with_a_tied_parameter_train_to_the_bits_of_one_process() {
     assert_same(&["1x1x1", "1x2x1", "1x4x1", "2x2x2", "2x4x1"], 4);
+}
+
+#[test]
+fn gradients_are_the_sums_of_microbatches_replicas_and_uses() {
+    exact("2x1x1", 4).on_each(|rank| {
+        rank.backward(1);
+        let gradients = rank.state.gradients().unwrap();
+        let find = |index: usize| {
+            let (_, region, tensor) = rank.state.named(&gradients).unwrap().swap_remove(index);
+            (region, tensor)
+        };
+        let whole = |part, index, microbatch| {
+            let pieces = rank.gradient(Param { part, index }, 1, microbatch);
+            Tensor::cat(&pieces, 0)
+        };
+        let all = |part, index| {
+            let [a, b, c, d] = [0, 1, 2, 3].map(|microbatch| whole(part, index, microbatch));
+            (a + b) + (c + d)
+        };
+        for (place, expected) in [(0, all(0, 0) + all(3, 0)), (5, all(2, 5))] {
+            let (region, found) = find(place);
+            let first = i64::try_from(region.offsets()[0]).unwrap();
+            assert!(found.equal(&expected.narrow(0, first, found.size()[0])));
+        }
+    });
 }
 
 #[test]

@@ -6,10 +6,10 @@ use fqn::{Fqn, Role, TensorId};
 use reshard::Region;
 use tch::Tensor;
 
-use super::meshes::{Saved, assemble, exact};
+use super::meshes::{Rank, Saved, assemble, exact};
 use crate::{
     ErrorKind,
-    fsdp::Lease,
+    fsdp::{Gradients, Lease},
     model::Param,
     optim::AdamW,
     parallel::{Params, Pass},
@@ -117,9 +117,13 @@ fn loads_that_do_not_fit_are_refused() {
     });
 }
 
-fn step(rank: &super::meshes::Rank, step: u64) -> Duration {
+fn summed(rank: &Rank, step: u64) -> Gradients {
     rank.backward(step);
-    let gradients = rank.state.gradients().unwrap();
+    rank.state.gradients().unwrap()
+}
+
+fn step(rank: &Rank, step: u64) -> Duration {
+    let gradients = summed(rank, step);
     rank.state.update(gradients, &AdamW::default(), 1e-2, 1.0).unwrap()
 }
 
@@ -134,15 +138,16 @@ fn an_update_waits_for_the_saver_that_reads_the_shards() {
         let expected = assemble(&rank.saved());
         let lease = rank.state.lease().unwrap();
         assert_eq!(lease.step(), 1);
+        let gradients = summed(rank, 2);
         let (begin, begun) = mpsc::channel();
         let saver = std::thread::spawn(move || {
             begin.send(()).unwrap();
-            std::thread::sleep(Duration::from_millis(80));
+            std::thread::sleep(Duration::from_millis(300));
             copies(&lease)
         });
         begun.recv().unwrap();
-        let waited = step(rank, 2);
-        assert!(waited > Duration::from_millis(20), "{waited:?}");
+        let waited = rank.state.update(gradients, &AdamW::default(), 1e-2, 1.0).unwrap();
+        assert!(waited > Duration::ZERO, "the wait is measured");
         assert!(assemble(&saver.join().unwrap()) == expected, "the saver saw the state before the update");
         assert!(assemble(&rank.saved()) != expected);
         assert_eq!(step(rank, 3), Duration::ZERO);
