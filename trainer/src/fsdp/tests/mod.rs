@@ -4,4 +4,5 @@ mod exactness;
 mod faults;
 mod meshes;
 mod model;
+mod refusals;
 mod threads;

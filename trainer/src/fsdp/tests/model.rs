@@ -26,6 +26,7 @@ const PARAMS: [(&str, &[i64], &str, bool); 9] = [
 pub(super) struct Bare {
     params: Vec<ParamSpec>,
     parts: Vec<PartSpec>,
+    rules: Vec<String>,
 }
 
 impl Bare {
@@ -43,6 +44,7 @@ impl Bare {
         };
         Self {
             params: params.collect(),
+            rules: PARAMS.iter().map(|(.., rule, _)| (*rule).to_owned()).collect(),
             parts: vec![
                 part("embedding", &[0]),
                 part("layers.0", &[1, 2, 3, 4]),
@@ -52,9 +54,17 @@ impl Bare {
         }
     }
 
+    /// One parameter in one part.
+    pub(super) fn single(shape: &[i64], rule: &str) -> Self {
+        let fqn = Fqn::new("w").unwrap();
+        let spec = ParamSpec { fqn, shape: shape.to_vec(), init: Init::Normal(1.0), decay: true };
+        let part = PartSpec { name: "all".to_owned(), layer: None, params: vec![0] };
+        Self { params: vec![spec], parts: vec![part], rules: vec![rule.to_owned()] }
+    }
+
     pub(super) fn registry(&self) -> Registry {
         let mut registry = Registry::new();
-        for (spec, (.., rule, _)) in self.params.iter().zip(PARAMS) {
+        for (spec, rule) in self.params.iter().zip(&self.rules) {
             let shape: Vec<u64> = spec.shape.iter().map(|extent| u64::try_from(*extent).unwrap()).collect();
             let mut entry = Entry::new(spec.fqn.clone(), Role::Param, Dtype::F32, Shape::new(&shape));
             entry.placement = Some(rule.parse().unwrap());
