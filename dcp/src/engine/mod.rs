@@ -25,6 +25,7 @@ mod cuts;
 mod file;
 pub(crate) mod gather;
 pub(crate) mod grid;
+mod lane;
 mod options;
 mod plan;
 mod queue;

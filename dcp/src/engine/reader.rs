@@ -21,7 +21,7 @@ use std::{
 
 use super::{
     blame,
-    cache::{Block, Cache},
+    cache::{Block, Cache, Piece},
     checks::{Bad, FileChecks},
     options::Verify,
 };
@@ -208,6 +208,9 @@ struct Here {
     file: FileId,
     range: Range<u64>,
     block: Block,
+    /// Its number where it is the cache's, and how many of its bytes were taken.
+    piece: Option<usize>,
+    taken: usize,
 }
 
 impl<'r, 'a> Cursor<'r, 'a> {
@@ -237,6 +240,7 @@ impl<'r, 'a> Cursor<'r, 'a> {
             });
             match had {
                 Some(len) => {
+                    self.took(len);
                     at = at.saturating_add(len as u64);
                     rest = rest.get_mut(len..).unwrap_or_default();
                 }
@@ -252,6 +256,21 @@ impl<'r, 'a> Cursor<'r, 'a> {
         here.block.get(usize::try_from(at - here.range.start).ok()?..)
     }
 
+    fn took(&mut self, bytes: usize) {
+        if let Some(here) = &mut self.here {
+            here.taken = here.taken.saturating_add(bytes);
+        }
+    }
+
+    /// Puts the piece at hand back. One reader of regions may want its bytes again; a copy does not.
+    fn leave(&mut self) {
+        if let Some(Here { file, block, piece: Some(piece), taken, .. }) = self.here.take()
+            && self.reader.shared
+        {
+            self.reader.cache.put_back((file.0, piece), block, taken);
+        }
+    }
+
     fn fetch(&mut self, file: FileId, at: u64) -> Result<()> {
         let checks = match &self.checks {
             Some((of, checks)) if *of == file => Arc::clone(checks),
@@ -264,9 +283,9 @@ impl<'r, 'a> Cursor<'r, 'a> {
         let piece = checks.cuts.at(at);
         let range = piece_range(&checks, piece)?;
         // Let go first: with one piece at hand and another on the way, a thread would hold two.
-        self.here = None;
+        self.leave();
         let block = self.reader.piece(file, &checks, piece)?;
-        self.here = Some(Here { file, range, block });
+        self.here = Some(Here { file, range, block, piece: Some(piece), taken: 0 });
         Ok(())
     }
 
@@ -282,6 +301,7 @@ impl<'r, 'a> Cursor<'r, 'a> {
                 let most = take(cells.count - done, usize::MAX);
                 spread(bytes, step, to, dst_step, width, most)
             });
+            self.took(fit.saturating_mul(width));
             if fit == 0 {
                 // Not at hand, or across the edge of two pieces.
                 self.copy(file, at, to.get_mut(..width).unwrap_or_default())?;
@@ -307,7 +327,7 @@ impl<'r, 'a> Cursor<'r, 'a> {
             let range = offset..end.min(offset.saturating_add(WINDOW)).max(wanted);
             let mut window = vec![0; usize::try_from(range.end - range.start).unwrap_or(dst.len())];
             self.reader.raw(file, offset, &mut window)?;
-            self.here = Some(Here { file, range, block: Arc::new(window) });
+            self.here = Some(Here { file, range, block: Piece::alone(window), piece: None, taken: 0 });
         }
         self.copy(file, offset, dst)
     }

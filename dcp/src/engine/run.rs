@@ -62,8 +62,8 @@ pub fn run(
     let finished = finished(sink, &layout)?;
     let skipped_files = finished.len();
     let reader = Reader::shared(source, options.verify, budget.cache);
-    let queue =
-        Queue::new(&work, |file| !finished.contains_key(&file), options.open_files.get(), budget.cache / 2);
+    let wanted = |file| !finished.contains_key(&file);
+    let queue = Queue::new(&work, wanted, options.open_files.get(), budget.cache / 2, budget.threads);
     let passes = queue.passes;
     let copy = Copy {
         jobs: &jobs,
