@@ -335,7 +335,7 @@ fn a_hugging_face_folder_comes_back_with_its_config_and_files_in_as_many_shards_
         let dir = tempfile::tempdir().unwrap();
         let target = dir.path().join("out");
         let mut options = HfOptions::new();
-        options.max_shard_bytes = source.catalog().tensor_bytes() / 3;
+        options.max_shard_bytes = Some(source.catalog().tensor_bytes() / 3);
         let mut sink = HfSink::new(&target, options);
         write(source.as_ref(), &mut sink, spec_of(source.catalog(), 1), Format::Hf);
         let back = HfSource::open(&target, OpenOptions::new()).unwrap();

@@ -256,9 +256,9 @@ pub(crate) struct Convert {
     /// How layers are split over pp: auto, weights, or a list like 8,8,8,8; as the source records, else auto.
     #[arg(long, value_name = "SPLIT")]
     pub(crate) stage_split: Option<String>,
-    /// Largest file of a Hugging Face target.
-    #[arg(long, value_parser = output::units::parse_bytes, default_value = "5GB", value_name = "SIZE")]
-    pub(crate) max_shard_size: u64,
+    /// Largest shard of a Hugging Face target, as few as that takes; by default 5GB, and 2, 4 or 8 where each has 256MB.
+    #[arg(long, value_parser = output::units::parse_bytes, value_name = "SIZE")]
+    pub(crate) max_shard_size: Option<u64>,
     /// Training step to record, where the source does not say.
     #[arg(long, value_name = "N")]
     pub(crate) step: Option<u64>,
@@ -315,9 +315,9 @@ pub(crate) struct Export {
     /// Target format.
     #[arg(long = "as", value_enum, default_value = "hf", value_name = "FORMAT")]
     pub(crate) target_format: TargetFormat,
-    /// Largest file of a Hugging Face target.
-    #[arg(long, value_parser = output::units::parse_bytes, default_value = "5GB", value_name = "SIZE")]
-    pub(crate) max_shard_size: u64,
+    /// Largest shard of a Hugging Face target, as few as that takes; by default 5GB, and 2, 4 or 8 where each has 256MB.
+    #[arg(long, value_parser = output::units::parse_bytes, value_name = "SIZE")]
+    pub(crate) max_shard_size: Option<u64>,
     #[command(flatten)]
     pub(crate) naming: Naming,
     #[command(flatten)]

@@ -15,6 +15,7 @@ mod audit;
 mod config;
 mod folder;
 mod index;
+mod shards;
 mod sink;
 mod source;
 

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     CONFIG, EXTRA_CONFIG, EXTRA_FILES, EXTRA_FOLDER, Folder, INDEX, ModelFacts, SINGLE, derive_config,
+    shards::shards,
 };
 use crate::{
     Error, Needs, Piece, Place, Result, Sink, TargetFile, TargetLayout, TargetSpec,
@@ -26,25 +27,20 @@ use crate::{
 const MOST_PASSED: u64 = 256 << 20;
 
 /// How a folder is written.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct HfOptions {
-    /// Bytes of tensors in one shard, at most, unless a single tensor is larger.
-    pub max_shard_bytes: u64,
+    /// Bytes of tensors in one shard, at most, unless a single tensor is larger: then there are as few shards as that
+    /// takes. `None` leaves their number to their total, see the module `shards`.
+    pub max_shard_bytes: Option<u64>,
     /// Folder with the model's own `config.json` and tokenizer files, which go before the source's.
     pub config_folder: Option<PathBuf>,
     /// Facts for a config that must be made.
     pub facts: ModelFacts,
 }
 
-impl Default for HfOptions {
-    fn default() -> Self {
-        Self { max_shard_bytes: 5_000_000_000, config_folder: None, facts: ModelFacts::default() }
-    }
-}
-
 impl HfOptions {
-    /// Shards of 5 GB; config from the source, or derived.
+    /// Shards of 5 GB at most; config from the source, or derived.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -120,27 +116,6 @@ fn refuse_what_does_not_belong(spec: &TargetSpec) -> Result<()> {
         None if spec.tensors.is_empty() => Err(Error::incompatible("there is no tensor of a model to write")),
         None => Ok(()),
     }
-}
-
-/// Tensors by shard, in order; a new shard begins where the next tensor would pass the bound.
-fn shards(spec: &TargetSpec, most: u64) -> Result<Vec<Vec<usize>>> {
-    let mut shards: Vec<(u64, Vec<usize>)> = Vec::new();
-    for (at, tensor) in spec.tensors.iter().enumerate() {
-        let bytes = tensor.entry.bytes().ok_or_else(|| {
-            Error::incompatible(format!(
-                "{}: {} of shape {} has no size in whole bytes",
-                tensor.entry.fqn, tensor.entry.dtype, tensor.entry.shape
-            ))
-        })?;
-        match shards.last_mut() {
-            Some((filled, shard)) if filled.saturating_add(bytes) <= most => {
-                *filled = filled.saturating_add(bytes);
-                shard.push(at);
-            }
-            _ => shards.push((bytes, vec![at])),
-        }
-    }
-    Ok(shards.into_iter().map(|(_, shard)| shard).collect())
 }
 
 fn shard_name(at: usize, of: usize) -> String {

@@ -22,7 +22,7 @@ pub(super) struct Job<'a> {
     pub(super) from: Option<&'a str>,
     pub(super) to: Option<&'a str>,
     stage_split: Option<&'a str>,
-    pub(super) max_shard_size: u64,
+    pub(super) max_shard_size: Option<u64>,
     pub(super) step: Option<u64>,
     pub(super) naming: &'a Naming,
     pub(super) writing: &'a Writing,
@@ -102,7 +102,7 @@ impl<'a> Job<'a> {
             from: args.from.as_deref(),
             to: Some(&args.to),
             stage_split: args.stage_split.as_deref(),
-            max_shard_size: 0,
+            max_shard_size: None,
             step: None,
             naming: &args.naming,
             writing: &args.writing,
@@ -147,7 +147,7 @@ impl<'a> Job<'a> {
             cast: self.cast()?,
             step: self.step,
             drop_per_rank: self.writing.drop_per_rank,
-            target: format!("{} {}", target.location, self.max_shard_size),
+            target: format!("{} {:?}", target.location, self.max_shard_size),
             max_memory: context.global.max_memory,
             ..Request::new(self.format)
         })
