@@ -1,33 +1,60 @@
 //! Speed and memory of `ckpt`, as ratios within one run: against what a user would use instead on the same data, and
-//! against a floor measured beside it.
+//! against a floor measured beside it. How is in [`convert`].
 //!
-//! Rounds alternate between the two, so that a machine that slows down slows both; the best round of each counts.
+//! A folder in memory takes the disk out of it. On a disk, `ckpt` makes what it writes durable, which neither torch nor
+//! `cp` does: there the disk's speed is part of our time and not of theirs.
 
+mod convert;
 mod measurement;
 mod rows;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
+
+use serde::Serialize;
 
 use crate::error::Error;
 use crate::python::Environment;
 use crate::{process, python, repository, test};
-use measurement::{Measured, best, mebibytes};
+use measurement::{Measured, Spread};
 
 /// What to measure, and how.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Where the data lies; try a RAM-backed folder too, since a slow disk makes everything tie
+    /// Where the data lies, several one after the other; /dev/shm takes the disk out of it [default: target/bench]
     #[arg(long, value_name = "DIR")]
-    folder: Option<PathBuf>,
-    /// Size of the checkpoint
+    folder: Vec<PathBuf>,
+    /// Size of the checkpoint; about five times as much is needed in the folder
     #[arg(long, default_value_t = 3.0, value_name = "GB")]
     gigabytes: f64,
-    /// Rounds of each
-    #[arg(long, default_value_t = 3)]
+    /// What the checkpoint's weights are
+    #[arg(long, value_enum, default_value = "bfloat16")]
+    dtype: Weights,
+    /// Rounds that count
+    #[arg(long, default_value_t = 5)]
     rounds: u32,
+    /// Print all figures as JSON too, on the last line
+    #[arg(long)]
+    json: bool,
+}
+
+/// Dtype of a checkpoint's weights.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Weights {
+    Bfloat16,
+    Float32,
+}
+
+impl Weights {
+    /// As torch calls it.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Bfloat16 => "bfloat16",
+            Self::Float32 => "float32",
+        }
+    }
 }
 
 /// Everything a round needs.
@@ -38,21 +65,42 @@ struct Bench {
     ckpt: PathBuf,
 }
 
+/// The figures of one folder.
+#[derive(Debug, Serialize)]
+struct Figures {
+    folder: PathBuf,
+    processors: usize,
+    conversion: convert::Conversion,
+    inspect_milliseconds: Spread,
+    rows: Vec<rows::Rows>,
+}
+
 /// Measures and prints; an error if a result is wrong, whatever its speed.
 pub(crate) fn run(options: &Options) -> Result<(), Error> {
-    let environment = python::environment()?;
     process::run(
         &mut test::cargo(&["build", "--release", "--quiet", "--package", "ckpt"]),
         "the build failed",
     )?;
-    let folder = options.folder.clone().unwrap_or_else(|| repository::root().join("target/bench"));
-    fs::create_dir_all(&folder).map_err(Error::path("create", &folder))?;
-    let folder = fs::canonicalize(&folder).map_err(Error::path("find", &folder))?.join("ckpt-bench");
+    let default = [repository::root().join("target/bench")];
+    let folders = if options.folder.is_empty() { &default[..] } else { &options.folder[..] };
+    let figures = folders.iter().map(|folder| figures(folder, options)).collect::<Result<Vec<_>, Error>>()?;
+    if options.json {
+        let text = serde_json::to_string(&figures);
+        println!("{}", text.map_err(|source| Error::Answer { command: "bench ckpt".to_owned(), source })?);
+    }
+    Ok(())
+}
+
+/// Measures in one folder, and leaves nothing in it.
+fn figures(folder: &Path, options: &Options) -> Result<Figures, Error> {
+    fs::create_dir_all(folder).map_err(Error::path("create", folder))?;
+    let folder = fs::canonicalize(folder).map_err(Error::path("find", folder))?.join("ckpt-bench");
     let ckpt = target_folder().join("release").join(format!("ckpt{}", std::env::consts::EXE_SUFFIX));
-    let bench = Bench { folder, environment, ckpt };
+    let bench = Bench { folder, environment: python::environment()?, ckpt };
     bench.clear("")?;
     fs::create_dir_all(&bench.folder).map_err(Error::path("create", &bench.folder))?;
-    let result = bench.convert(options).and_then(|()| bench.inspect()).and_then(|()| rows::rows(&bench));
+    println!("in {}", bench.folder.display());
+    let result = bench.all(options);
     bench.clear("")?;
     result
 }
@@ -65,55 +113,44 @@ fn target_folder() -> PathBuf {
 }
 
 impl Bench {
-    /// torch DCP to Hugging Face safetensors, ours and theirs.
-    fn convert(&self, options: &Options) -> Result<(), Error> {
-        println!("writing a torch DCP checkpoint of {} GB on dp2,tp2", options.gigabytes);
-        let size = options.gigabytes.to_string();
-        self.measure(&self.script("bench_checkpoint.py", &["source", "--gigabytes", &size]))?;
-        let (mut ours, mut theirs, mut floor) = (Vec::new(), Vec::new(), Vec::new());
-        for round in 1..=options.rounds {
-            self.clear("ours")?;
-            self.clear("theirs")?;
-            self.clear("copy")?;
-            let export =
-                ["export", "source", "ours", "--as", "hf", "--only", "model", "--config", "source-config"];
-            ours.push(self.measure(&self.ckpt(&export))?);
-            theirs.push(
-                self.measure(&self.script("bench_theirs.py", &["source", "theirs"]))?.by_its_own_clock(),
-            );
-            let mut copy = Command::new("cp");
-            copy.args(["-r", "source", "copy"]);
-            floor.push(self.measure(&copy)?);
-            println!("round {round} of {}", options.rounds);
-        }
-        self.measure(&self.script("bench_same.py", &["ours", "theirs"]))?;
-        print_comparison(options, &best(&ours), &best(&theirs), &best(&floor));
-        Ok(())
+    fn all(&self, options: &Options) -> Result<Figures, Error> {
+        Ok(Figures {
+            folder: self.folder.clone(),
+            processors: std::thread::available_parallelism().map_or(1, usize::from),
+            conversion: convert::convert(self, options)?,
+            inspect_milliseconds: self.inspect()?,
+            rows: rows::rows(self)?,
+        })
     }
 
     /// `inspect` of a thousand tensors, each time in a new process.
-    fn inspect(&self) -> Result<(), Error> {
+    fn inspect(&self) -> Result<Spread, Error> {
         self.measure(&self.script("bench_many.py", &["many", "1000"]))?;
         let mut times = Vec::new();
         for _ in 0..20 {
             let began = Instant::now();
             let mut command = self.ckpt(&["inspect", "many"]);
             let output = process::output(&mut command)?;
-            times.push(began.elapsed());
+            times.push(began.elapsed().as_secs_f64() * 1e3);
             if !output.status.success() {
                 let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
                 return Err(process::failed(&command, &output.status.to_string(), &said));
             }
         }
-        times.sort();
-        let median = times.get(times.len() / 2).copied().unwrap_or(Duration::ZERO);
-        println!("inspect of 1,000 tensors: median {:.1} ms of 20 (target: 50)", median.as_secs_f64() * 1e3);
-        Ok(())
+        let spread = Spread::of(times);
+        println!("inspect of 1,000 tensors: median {:.1} ms of 20 (target: 50)", spread.median);
+        Ok(spread)
+    }
+
+    fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(&self.folder);
+        command
     }
 
     fn ckpt(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(&self.ckpt);
-        command.args(arguments).args(["--progress", "none"]).current_dir(&self.folder);
+        let mut command = self.command(&self.ckpt);
+        command.args(arguments).args(["--progress", "none"]);
         command
     }
 
@@ -153,17 +190,4 @@ impl Bench {
         }
         Ok(())
     }
-}
-
-fn print_comparison(options: &Options, ours: &Measured, theirs: &Measured, floor: &Measured) {
-    println!("torch DCP to safetensors, {} GB, best of {}", options.gigabytes, options.rounds);
-    for (who, measured) in
-        [("ckpt export", ours), ("dcp_to_torch + save_file", theirs), ("cp -r (floor)", floor)]
-    {
-        println!("  {who:<26}{:>8.2} s  peak {:>8} MiB", measured.seconds, mebibytes(measured.peak_bytes));
-    }
-    let faster = theirs.seconds / ours.seconds;
-    let of_floor = floor.seconds / ours.seconds;
-    println!("  ratio    {faster:.1} times faster (target: 6), {of_floor:.2} of the floor's speed");
-    println!("  memory   {} MiB (target: at most 512)", mebibytes(ours.peak_bytes));
 }
