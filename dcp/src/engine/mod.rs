@@ -13,6 +13,7 @@
 //!   a cache of at most half the bound;
 //! * each source byte is read and proven once, also when several targets take columns of the same rows, as long as the
 //!   rows that a block of each of them spans fit into the cache;
+//! * threads write different files where there are some: two in one file wait for each other in the kernel;
 //! * nothing of a target is visible before all of it is written and proven; a stopped run's finished files are not
 //!   written again.
 
