@@ -32,16 +32,16 @@ fn registry(layers: u32) -> Result<Registry, Any> {
     let mut registry = Registry::new();
     for layer in 0..layers {
         for (name, rows, columns, rule) in [
-            ("q", 256, 256, "tp:0,dp:0"),
-            ("o", 256, 256, "tp:1,dp:0"),
-            ("up", 512, 256, "tp:0,dp:0"),
-            ("down", 256, 512, "tp:1,dp:0"),
-            ("norm", 256, 1, "replicate"),
+            ("q", 256, 256, "tp:0,dp:0,pp:layer"),
+            ("o", 256, 256, "tp:1,dp:0,pp:layer"),
+            ("up", 512, 256, "tp:0,dp:0,pp:layer"),
+            ("down", 256, 512, "tp:1,dp:0,pp:layer"),
+            ("norm", 256, 1, "pp:layer"),
         ] {
             for role in [Role::Param, Role::ExpAvg, Role::ExpAvgSq] {
                 let fqn = Fqn::new(format!("layers.{layer}.{name}.weight"))?;
                 let mut entry = Entry::new(fqn, role, Dtype::F32, Shape::new(&[rows, columns]));
-                (entry.layer, entry.placement) = (Some(layer), Some(format!("{rule},pp:layer").parse()?));
+                (entry.layer, entry.placement) = (Some(layer), Some(rule.parse()?));
                 registry.push(entry)?;
             }
         }
