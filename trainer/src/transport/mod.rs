@@ -5,11 +5,20 @@
 //! (one that does not match what the receiver expects is an error that names both); whatever waits, waits at most for the
 //! time limit, and then names who is missing; the last actions of a rank are remembered and dumped when it gives up.
 
+mod check;
+pub mod conformance;
+mod failure;
+mod limits;
+pub mod local;
+mod scene;
+
 use std::{fmt, rc::Rc};
 
 use tch::Tensor;
 
 use crate::Result;
+
+pub use limits::Limits;
 
 /// What a message between stages is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -42,6 +51,22 @@ pub struct Purpose(pub String);
 impl fmt::Display for Purpose {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Forward => "activations",
+            Self::Backward => "gradients",
+        })
+    }
+}
+
+impl fmt::Display for Header {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { step, stage, microbatch, kind, shapes } = self;
+        write!(f, "{kind} of microbatch {microbatch} for stage {stage} in step {step}, shapes {shapes:?}")
     }
 }
 
@@ -83,6 +108,12 @@ pub trait Transport {
 
     /// The last actions of this rank, what it waits for and on whom: written where the configuration says, and returned.
     fn scene(&self) -> String;
+
+    /// Tells all other ranks that this one has failed, so that none of them waits for it. The run calls it with the
+    /// error that it is about to return; failures of the transport itself tell the others by themselves.
+    fn abort(&self, why: &dyn fmt::Display) {
+        self.note(&format_args!("failed: {why}"));
+    }
 }
 
 /// Collectives among some ranks. Every member calls each, in the same order.

@@ -1,0 +1,205 @@
+//! Cases of messages between two ranks.
+
+use tch::{Device, Kind as Dtype, Tensor};
+
+use super::{Case, ensure, floats, refused, same};
+use crate::{
+    ErrorKind, Result,
+    transport::{Header, Kind, Transport},
+};
+
+pub(super) const CASES: &[Case] = &[
+    Case { name: "messages arrive in the order they were sent", ranks: 2, step: None, run: order },
+    Case { name: "several tensors and empty ones arrive as one message", ranks: 2, step: None, run: several },
+    Case { name: "a header of any length arrives", ranks: 2, step: None, run: long_header },
+    Case { name: "a message without tensors arrives", ranks: 2, step: None, run: bare },
+    Case { name: "both directions of a pair are independent", ranks: 2, step: None, run: crossing },
+    Case { name: "a chain of stages passes microbatches both ways", ranks: 4, step: None, run: chain },
+    Case { name: "many messages may be in flight", ranks: 2, step: None, run: many },
+    Case {
+        name: "an unexpected message is refused and both are named",
+        ranks: 2,
+        step: None,
+        run: unexpected,
+    },
+    Case {
+        name: "a longer message than expected is refused, not written",
+        ranks: 2,
+        step: None,
+        run: longer,
+    },
+    Case { name: "a message that its header belies is not sent", ranks: 2, step: None, run: belied },
+    Case { name: "there is no message to oneself or outside", ranks: 2, step: None, run: outside },
+    Case { name: "after a flush the sender may change what it sent", ranks: 2, step: None, run: changed },
+];
+
+fn header(microbatch: usize, kind: Kind, tensors: &[Tensor]) -> Header {
+    Header { step: 7, stage: 1, microbatch, kind, shapes: tensors.iter().map(Tensor::size).collect() }
+}
+
+fn order(transport: &dyn Transport) -> Result<()> {
+    for microbatch in 0..20 {
+        let tensors = [floats(microbatch * 10, microbatch + 1)?];
+        let header = header(microbatch, Kind::Forward, &tensors);
+        if transport.rank() == 0 {
+            transport.send(1, &header, &tensors)?;
+        } else {
+            let found = transport.recv(0, &header)?;
+            ensure(found.len() == 1, || format!("{} tensors", found.len()))?;
+            same("message", &found[0], &tensors[0])?;
+        }
+    }
+    transport.flush()
+}
+
+fn several(transport: &dyn Transport) -> Result<()> {
+    let empty = Tensor::f_zeros([3, 0, 2], (Dtype::Float, Device::Cpu))?;
+    let scalar = Tensor::f_scalar_tensor(4.5, (Dtype::Float, Device::Cpu))?;
+    // A transpose: its elements are not in the order of its memory.
+    let turned = floats(0, 6)?.f_view([2_i64, 3].as_slice())?.f_transpose(0, 1)?;
+    let tensors = [floats(3, 4)?, empty, scalar, turned];
+    let header = header(0, Kind::Backward, &tensors);
+    if transport.rank() == 0 {
+        transport.send(1, &header, &tensors)?;
+        return transport.flush();
+    }
+    let found = transport.recv(0, &header)?;
+    ensure(found.len() == tensors.len(), || format!("{} tensors", found.len()))?;
+    found.iter().zip(&tensors).try_for_each(|(found, expected)| same("message", found, expected))
+}
+
+fn long_header(transport: &dyn Transport) -> Result<()> {
+    let tensor =
+        |index: usize| -> Result<Tensor> { Ok(floats(index, 2)?.f_view([1_i64, 1, 1, 2].as_slice())?) };
+    let tensors = (0..200).map(tensor).collect::<Result<Vec<_>>>()?;
+    let header = header(1, Kind::Forward, &tensors);
+    if transport.rank() == 0 {
+        transport.send(1, &header, &tensors)?;
+        return transport.flush();
+    }
+    let found = transport.recv(0, &header)?;
+    found.iter().zip(&tensors).try_for_each(|(found, expected)| same("message", found, expected))
+}
+
+fn bare(transport: &dyn Transport) -> Result<()> {
+    let header = header(5, Kind::Forward, &[]);
+    if transport.rank() == 0 {
+        transport.send(1, &header, &[])?;
+        return transport.flush();
+    }
+    transport.recv(0, &header).and_then(|found| ensure(found.is_empty(), || format!("{found:?}")))
+}
+
+fn crossing(transport: &dyn Transport) -> Result<()> {
+    let (me, peer) = (transport.rank(), 1 - transport.rank());
+    for microbatch in 0..4 {
+        let tensors = [floats(me * 100 + microbatch, 1000)?];
+        transport.send(peer, &header(microbatch, Kind::Forward, &tensors), &tensors)?;
+    }
+    for microbatch in 0..4 {
+        let expected = [floats(peer * 100 + microbatch, 1000)?];
+        let found = transport.recv(peer, &header(microbatch, Kind::Forward, &expected))?;
+        same("message", &found[0], &expected[0])?;
+    }
+    transport.flush()
+}
+
+fn chain(transport: &dyn Transport) -> Result<()> {
+    let (me, last) = (transport.rank(), transport.size() - 1);
+    for microbatch in 0..3 {
+        if me > 0 {
+            let expected = [floats(microbatch + me - 1, 8)?];
+            let found = transport.recv(me - 1, &header(microbatch, Kind::Forward, &expected))?;
+            same("activations", &found[0], &expected[0])?;
+        }
+        if me < last {
+            let tensors = [floats(microbatch + me, 8)?];
+            transport.send(me + 1, &header(microbatch, Kind::Forward, &tensors), &tensors)?;
+            let expected = [floats(microbatch + 10 * (me + 1), 8)?];
+            let found = transport.recv(me + 1, &header(microbatch, Kind::Backward, &expected))?;
+            same("gradients", &found[0], &expected[0])?;
+        }
+        if me > 0 {
+            let tensors = [floats(microbatch + 10 * me, 8)?];
+            transport.send(me - 1, &header(microbatch, Kind::Backward, &tensors), &tensors)?;
+        }
+    }
+    transport.flush()
+}
+
+fn many(transport: &dyn Transport) -> Result<()> {
+    let tensors = [floats(1, 256)?];
+    for microbatch in 0..200 {
+        let header = header(microbatch, Kind::Forward, &tensors);
+        if transport.rank() == 0 {
+            transport.send(1, &header, &tensors)?;
+        } else {
+            same("message", &transport.recv(0, &header)?[0], &tensors[0])?;
+        }
+    }
+    transport.flush()
+}
+
+fn unexpected(transport: &dyn Transport) -> Result<()> {
+    let tensors = [floats(1, 4)?];
+    if transport.rank() == 0 {
+        transport.send(1, &header(3, Kind::Forward, &tensors), &tensors)?;
+        // Whether the sender learns of it is up to the transport; it must not hang.
+        let _ = transport.flush();
+        return Ok(());
+    }
+    let outcome = transport.recv(0, &header(4, Kind::Backward, &tensors));
+    let words = ["gradients of microbatch 4", "activations of microbatch 3", "rank 1", "rank 0"];
+    refused(outcome, ErrorKind::Corrupt, &words)
+}
+
+fn longer(transport: &dyn Transport) -> Result<()> {
+    let (sent, expected) = ([floats(1, 4096)?], [floats(1, 4)?]);
+    if transport.rank() == 0 {
+        transport.send(1, &header(3, Kind::Forward, &sent), &sent)?;
+        let _ = transport.flush();
+        return Ok(());
+    }
+    let outcome = transport.recv(0, &header(3, Kind::Forward, &expected));
+    refused(outcome, ErrorKind::Corrupt, &["[[4]]", "[[4096]]"])
+}
+
+fn belied(transport: &dyn Transport) -> Result<()> {
+    let tensors = [floats(1, 4)?];
+    let other = header(0, Kind::Forward, &[floats(1, 5)?]);
+    if transport.rank() == 0 {
+        return refused(transport.send(1, &other, &tensors), ErrorKind::Internal, &["[4]", "[[5]]"]);
+    }
+    Ok(())
+}
+
+fn outside(transport: &dyn Transport) -> Result<()> {
+    let tensors = [floats(1, 4)?];
+    let header = header(0, Kind::Forward, &tensors);
+    if transport.rank() == 0 {
+        refused(transport.send(2, &header, &tensors), ErrorKind::Internal, &["no peer 2"])?;
+    } else {
+        let outcome = transport.recv(1, &header);
+        let known = outcome
+            .as_ref()
+            .is_err_and(|error| matches!(error.kind(), ErrorKind::Internal | ErrorKind::Peer));
+        ensure(known, || format!("a rank has no peer in itself: {outcome:?}"))?;
+    }
+    Ok(())
+}
+
+fn changed(transport: &dyn Transport) -> Result<()> {
+    let mut tensors = [floats(1, 64)?];
+    let header = header(0, Kind::Forward, &tensors);
+    if transport.rank() == 0 {
+        transport.send(1, &header, &tensors)?;
+        transport.flush()?;
+        let _ = tensors[0].f_zero_()?;
+        transport.send(1, &header, &tensors)?;
+        return transport.flush();
+    }
+    let first = transport.recv(0, &header)?;
+    let second = transport.recv(0, &header)?;
+    same("first", &first[0], &tensors[0])?;
+    same("second", &second[0], &tensors[0].f_zeros_like()?)
+}
