@@ -8,6 +8,7 @@
 mod check;
 pub mod conformance;
 mod failure;
+pub mod gloo;
 mod limits;
 pub mod local;
 mod scene;

@@ -1,0 +1,170 @@
+//! What a transport and its groups share: the connections, the marks, and whether this rank is broken.
+//!
+//! Invariant: after the first failure all connections of this rank are closed, so that no peer waits for it, and every
+//! later call errs at once.
+
+use std::{
+    cell::{Cell, RefCell},
+    fmt,
+    rc::Rc,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::marks::{Marks, Wait};
+use crate::{
+    Result,
+    torch::c10d::{C10dError, Device, ProcessGroup, Store, Work},
+    transport::{
+        Limits,
+        failure::{Failure, Outcome},
+        scene::Scene,
+    },
+};
+
+/// Longer than gloo's own limit for an operation, so that its error, which says more, comes first.
+const SLACK: Duration = Duration::from_secs(5);
+
+/// The connections of a group, gone after a failure.
+pub(super) type Slot = Rc<RefCell<Option<ProcessGroup>>>;
+
+/// One rank's end of everything.
+pub(super) struct Core {
+    pub(super) rank: usize,
+    pub(super) world: usize,
+    pub(super) limits: Limits,
+    pub(super) scene: Arc<Scene>,
+    pub(super) marks: Marks,
+    pub(super) store: Arc<Store>,
+    pub(super) device: Device,
+    pub(super) restart: u64,
+    /// Whether this rank serves the store.
+    pub(super) serves: bool,
+    slots: RefCell<Vec<Slot>>,
+    broken: RefCell<Option<String>>,
+    left: Cell<bool>,
+}
+
+/// What a core is made of.
+pub(super) struct Parts {
+    pub(super) rank: usize,
+    pub(super) world: usize,
+    pub(super) limits: Limits,
+    pub(super) scene: Arc<Scene>,
+    pub(super) marks: Marks,
+    pub(super) store: Arc<Store>,
+    pub(super) device: Device,
+    pub(super) restart: u64,
+    pub(super) serves: bool,
+}
+
+impl Core {
+    pub(super) fn new(parts: Parts) -> Self {
+        let Parts { rank, world, limits, scene, marks, store, device, restart, serves } = parts;
+        let (slots, broken, left) = Default::default();
+        Self { rank, world, limits, scene, marks, store, device, restart, serves, slots, broken, left }
+    }
+
+    /// Keeps the connections of a group, to close them on a failure.
+    pub(super) fn keep(&self, group: ProcessGroup) -> Slot {
+        let slot = Rc::new(RefCell::new(Some(group)));
+        self.slots.borrow_mut().push(Rc::clone(&slot));
+        slot
+    }
+
+    /// Connects the members, which all call this; `key` is the same on all of them and no other group's.
+    pub(super) fn connect(
+        &self,
+        key: &str,
+        members: &[usize],
+        index: usize,
+        limit: Duration,
+    ) -> Outcome<Slot> {
+        let deadline = Instant::now() + limit;
+        let what = format!("the members of {key} to come");
+        let _waiting = self.scene.wait(&what);
+        let place = format!("group/{}/{key}", self.restart);
+        let came: Vec<_> = members.iter().map(|member| format!("{place}/came/{member}")).collect();
+        let wait = || Wait { what: &what, limit, suspects: self.others(members), entered: None };
+        let present = came.get(index).map_or(Ok(()), |key| self.store.set(key, &[]));
+        if let Err(error) = present.and_then(|()| self.store.wait(&came, limit)) {
+            let absent = |(key, _): &(&String, &usize)| !self.store.has(key).unwrap_or(false);
+            let suspects = came.iter().zip(members).filter(absent).map(|(_, member)| *member).collect();
+            return Err(self.marks.explain(&Wait { suspects, ..wait() }, error));
+        }
+        let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_secs(1));
+        let connected = self
+            .store
+            .prefixed(&place)
+            .and_then(|store| ProcessGroup::gloo(&store, &self.device, index, members.len(), left));
+        connected.map(|group| self.keep(group)).map_err(|error| self.marks.explain(&wait(), error))
+    }
+
+    /// All of `members` but this rank.
+    pub(super) fn others(&self, members: &[usize]) -> Vec<usize> {
+        members.iter().copied().filter(|member| *member != self.rank).collect()
+    }
+
+    /// Waits for an operation that began, as long as is left until `deadline` and a little.
+    pub(super) fn finish(&self, work: &Work, deadline: Instant) -> std::result::Result<(), C10dError> {
+        work.wait(deadline.saturating_duration_since(Instant::now()) + SLACK)
+    }
+
+    /// Does something with the connections of a group.
+    pub(super) fn with<T>(
+        &self,
+        slot: &Slot,
+        act: impl FnOnce(&ProcessGroup) -> std::result::Result<T, C10dError>,
+    ) -> Outcome<std::result::Result<T, C10dError>> {
+        let group = slot.borrow();
+        let open = group.as_ref().ok_or_else(|| self.shut())?;
+        Ok(act(open))
+    }
+
+    fn shut(&self) -> Failure {
+        let why = self.broken.borrow().clone().unwrap_or_else(|| "its transport is closed".to_owned());
+        Failure::Broken { rank: self.rank, by: self.rank, why }
+    }
+
+    /// Errs when this rank has failed before.
+    pub(super) fn whole(&self) -> Outcome<()> {
+        if self.broken.borrow().is_some() || self.left.get() { Err(self.shut()) } else { Ok(()) }
+    }
+
+    /// Runs a call of the public interface: errs if broken, breaks if it fails.
+    pub(super) fn guarded<T>(&self, act: impl FnOnce() -> Outcome<T>) -> Result<T> {
+        self.whole()?;
+        act().map_err(|failure| {
+            self.fail(&failure);
+            failure.into()
+        })
+    }
+
+    /// Records a failure, tells it, writes the scene and closes the connections.
+    pub(super) fn fail(&self, why: &dyn fmt::Display) {
+        let why = why.to_string();
+        self.scene.fail(&why);
+        if self.broken.borrow().is_none() {
+            *self.broken.borrow_mut() = Some(why.clone());
+            self.marks.fail(&why);
+            self.close();
+        }
+    }
+
+    fn close(&self) {
+        self.slots.borrow_mut().drain(..).for_each(|slot| drop(slot.borrow_mut().take()));
+    }
+
+    /// Says goodbye and closes; the one that serves the store stays until the others have gone, for a bounded time.
+    pub(super) fn leave(&self) {
+        if self.left.replace(true) {
+            return;
+        }
+        self.marks.leave();
+        self.close();
+        if self.serves {
+            let broken = self.broken.borrow().is_some();
+            self.marks.outlast(if broken { Duration::from_secs(2) } else { Duration::from_secs(10) });
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Processes as ranks, over libtorch's own gloo.
+//!
+//! A message is a header of fixed size under its own tag, then its tensors, one each: the receiver posts a buffer for a
+//! tensor only after it has compared the header, as gloo ends the process on a message that is longer than its buffer.
+//! gloo's sends are rendezvous: they end when the receiver takes. So [`send`](Transport::send) begins them, keeps tensors
+//! and works until `flush`, and waits for the oldest message once `Limits::sends_in_flight` are under way; two ranks that
+//! both send more than that to each other before either receives wait until their time limit.
+//!
+//! Invariants: tensors are kept until the send is over; a group is connected when it is made, never at first use; each
+//! start of a run has its own keys in the store; after a failure this rank's connections are closed, so that its peers err
+//! at once (see `core`), and its error tells the cause as far as the marks in the store do (see `marks`).
+
+mod core;
+mod frame;
+mod group;
+mod join;
+mod marks;
+mod wire;
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, VecDeque},
+    fmt,
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use tch::{Device, Kind as Dtype, Tensor};
+
+pub use self::join::{Ranks, rendezvous};
+use self::{
+    core::{Core, Slot},
+    group::GlooGroup,
+    marks::Wait,
+};
+use super::{
+    Group, Header, Transport, check,
+    failure::{Failure, Outcome},
+};
+use crate::{
+    Result,
+    torch::c10d::{C10dError, ProcessGroup, Work},
+};
+
+const HEADER_TAG: i32 = 1;
+const SHAPES_TAG: i32 = 2;
+const TENSOR_TAG: i32 = 3;
+
+/// One rank of a run of many processes. Made by [`rendezvous`].
+pub struct GlooTransport {
+    core: Rc<Core>,
+    /// Connections for messages; none in a world of one.
+    peers: Option<Slot>,
+    sent: RefCell<VecDeque<Sent>>,
+    /// How often each group has been asked for, so that asking again makes another one.
+    asked: RefCell<BTreeMap<String, usize>>,
+}
+
+/// A message under way.
+struct Sent {
+    to: usize,
+    header: Header,
+    works: Vec<Work>,
+}
+
+impl GlooTransport {
+    fn connected(core: Rc<Core>, limit: Duration) -> Outcome<Self> {
+        let members: Vec<_> = (0..core.world).collect();
+        let peers = match core.world {
+            1 => None,
+            _ => Some(
+                core.connect("messages", &members, core.rank, limit).inspect_err(|error| core.fail(error))?,
+            ),
+        };
+        Ok(Self { core, peers, sent: RefCell::default(), asked: RefCell::default() })
+    }
+
+    fn deliver(&self, to: usize, header: &Header, tensors: &[Tensor]) -> Outcome<()> {
+        check::peer(self.core.rank, self.core.world, to)?;
+        check::message(header, tensors)?;
+        while self.sent.borrow().len() >= self.core.limits.sends_in_flight.max(1) {
+            self.settle()?;
+        }
+        let packed = wire::pack(header).map_err(|why| Failure::Misuse(format!("{header}: {why}")))?;
+        let mut messages = vec![(HEADER_TAG, Tensor::f_from_slice(&packed.fixed)?)];
+        if !packed.rest.is_empty() {
+            messages.push((SHAPES_TAG, Tensor::f_from_slice(&packed.rest)?));
+        }
+        for tensor in tensors.iter().filter(|tensor| tensor.numel() > 0) {
+            messages.push((TENSOR_TAG, tensor.f_detach()?.f_contiguous()?));
+        }
+        let begin = |group: &ProcessGroup| {
+            messages
+                .into_iter()
+                .map(|(tag, tensor)| group.send(tensor, to, tag))
+                .collect::<std::result::Result<_, _>>()
+        };
+        let works = self.on_peers(begin)?.map_err(|error| self.undelivered(to, header, error))?;
+        self.sent.borrow_mut().push_back(Sent { to, header: header.clone(), works });
+        Ok(())
+    }
+
+    /// Waits for the oldest message.
+    fn settle(&self) -> Outcome<()> {
+        let oldest = self.sent.borrow_mut().pop_front();
+        let Some(Sent { to, header, works }) = oldest else { return Ok(()) };
+        let what = format!("rank {to} to take {header}");
+        let _waiting = self.core.scene.wait(&what);
+        let deadline = Instant::now() + self.core.limits.step;
+        let taken = works.iter().try_for_each(|work| work.wait(left(deadline)));
+        taken.map_err(|error| self.undelivered(to, &header, error))
+    }
+
+    fn undelivered(&self, to: usize, header: &Header, error: C10dError) -> Failure {
+        let what = format!("rank {to} to take {header}");
+        self.explained(&what, to, error)
+    }
+
+    fn explained(&self, what: &dyn fmt::Display, peer: usize, error: C10dError) -> Failure {
+        let wait = Wait { what, limit: self.core.limits.step, suspects: vec![peer], entered: None };
+        self.core.marks.explain(&wait, error)
+    }
+
+    fn take(&self, from: usize, expect: &Header) -> Outcome<Vec<Tensor>> {
+        check::peer(self.core.rank, self.core.world, from)?;
+        let what = format!("{expect} from rank {from}");
+        let _waiting = self.core.scene.wait(&what);
+        let deadline = Instant::now() + self.core.limits.step;
+        let words = |count, tag| {
+            let into = Tensor::f_zeros([count], (Dtype::Int64, Device::Cpu))?;
+            let posted = self.on_peers(|group| group.recv(into.shallow_clone(), from, tag))?;
+            let done = posted.and_then(|work| work.wait(left(deadline)));
+            done.map(|()| into).map_err(|error| self.explained(&what, from, error))
+        };
+        let found = self.header(from, words)?;
+        check::header(from, self.core.rank, expect, &found)?;
+        let zeros = expect.shapes.iter().map(|shape| Tensor::f_zeros(shape, (Dtype::Float, Device::Cpu)));
+        let tensors = zeros.collect::<std::result::Result<Vec<_>, _>>()?;
+        let post = |group: &ProcessGroup| {
+            let full = tensors.iter().filter(|tensor| tensor.numel() > 0);
+            full.map(|tensor| group.recv(tensor.shallow_clone(), from, TENSOR_TAG))
+                .collect::<std::result::Result<Vec<_>, _>>()
+        };
+        let works = self.on_peers(post)?;
+        let done = works.and_then(|works| works.iter().try_for_each(|work| work.wait(left(deadline))));
+        done.map(|()| tensors).map_err(|error| self.explained(&what, from, error))
+    }
+
+    /// Receives a header, by `words`, which receives so many of them under a tag.
+    fn header(&self, from: usize, words: impl Fn(i64, i32) -> Outcome<Tensor>) -> Outcome<Header> {
+        let garbled = |why| Failure::Garbled { from, to: self.core.rank, why };
+        let mut fixed = [0; wire::WORDS];
+        words(i64::try_from(wire::WORDS).unwrap_or(0), HEADER_TAG)?.f_copy_data(&mut fixed, wire::WORDS)?;
+        let count = wire::rest(&fixed).map_err(garbled)?;
+        let mut rest = vec![0; count];
+        if count > 0 {
+            words(i64::try_from(count).unwrap_or(0), SHAPES_TAG)?.f_copy_data(&mut rest, count)?;
+        }
+        wire::unpack(&fixed, &rest).map_err(garbled)
+    }
+
+    fn on_peers<T>(
+        &self,
+        act: impl FnOnce(&ProcessGroup) -> std::result::Result<T, C10dError>,
+    ) -> Outcome<std::result::Result<T, C10dError>> {
+        let slot =
+            self.peers.as_ref().ok_or_else(|| Failure::Misuse("a world of one has no peers".to_owned()))?;
+        self.core.with(slot, act)
+    }
+
+    fn drain(&self) -> Outcome<()> {
+        while !self.sent.borrow().is_empty() {
+            self.settle()?;
+        }
+        Ok(())
+    }
+
+    fn found(&self, name: &str, members: &[usize]) -> Outcome<Rc<dyn Group>> {
+        let place: Vec<_> = members.iter().map(ToString::to_string).collect();
+        let place = format!("{name}[{}]", place.join(","));
+        let mut asked = self.asked.borrow_mut();
+        let count = asked.entry(place.clone()).or_default();
+        *count += 1;
+        let group = GlooGroup::new(Rc::clone(&self.core), format!("{place}#{count}"), name, members)?;
+        Ok(Rc::new(group))
+    }
+}
+
+impl Transport for GlooTransport {
+    fn rank(&self) -> usize {
+        self.core.rank
+    }
+
+    fn size(&self) -> usize {
+        self.core.world
+    }
+
+    fn group(&self, name: &str, members: &[usize]) -> Result<Rc<dyn Group>> {
+        self.core.guarded(|| self.found(name, members))
+    }
+
+    fn send(&self, to: usize, header: &Header, tensors: &[Tensor]) -> Result<()> {
+        self.core.guarded(|| self.deliver(to, header, tensors))
+    }
+
+    fn recv(&self, from: usize, expect: &Header) -> Result<Vec<Tensor>> {
+        self.core.guarded(|| self.take(from, expect))
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.core.guarded(|| self.drain())
+    }
+
+    fn note(&self, action: &dyn fmt::Display) {
+        self.core.scene.note(action);
+    }
+
+    fn scene(&self) -> String {
+        self.core.scene.dump();
+        self.core.scene.to_string()
+    }
+
+    fn abort(&self, why: &dyn fmt::Display) {
+        self.core.fail(why);
+    }
+}
+
+impl Drop for GlooTransport {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.core.fail(&"its thread panicked");
+        }
+        self.core.leave();
+    }
+}
+
+impl fmt::Debug for GlooTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GlooTransport(rank {} of {})", self.core.rank, self.core.world)
+    }
+}
+
+fn left(deadline: Instant) -> Duration {
+    deadline.saturating_duration_since(Instant::now())
+}
+
+#[cfg(test)]
+mod tests;
