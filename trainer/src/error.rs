@@ -28,6 +28,8 @@ pub enum ErrorKind {
     NotFinite,
     /// A file, a store or a socket failed; space ran out.
     Io,
+    /// This build cannot do it.
+    Unsupported,
     /// Stopped on request.
     Cancelled,
     /// libtorch refused, or an invariant of ours broke.
