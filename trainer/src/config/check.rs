@@ -143,9 +143,39 @@ pub struct ModelSizes {
 }
 
 impl ModelSizes {
-    /// From the model's section; `None` where it leaves sizes to the model.
-    pub(super) fn of(_model: &ModelTable) -> Option<Self> {
-        None
+    /// From the model's section.
+    pub(super) fn of(model: &ModelTable, seq_len: u64) -> Result<Self, ConfigError> {
+        let is_llama = model.kind == "llama";
+        let own = ["kv_heads", "head_dim", "rope_theta", "tie_embeddings"];
+        if let Some(name) = own.iter().find(|name| !is_llama && model.keys.contains_key(**name)) {
+            let said = format!("model.{name} means nothing for model.kind={}", model.kind);
+            return Err(ConfigError::Contradiction(said, "leave it out, or choose model.kind=llama"));
+        }
+        let number =
+            |name: &str| model.keys.get(name).and_then(toml::Value::as_integer).map(i64::unsigned_abs);
+        let required = |key: &'static str, name| {
+            let meaning = keys::key(key).map_or("", |key| key.meaning);
+            number(name).ok_or(ConfigError::Missing { key, meaning })
+        };
+        let (dim, heads) = (required("model.dim", "dim")?, required("model.heads", "heads")?);
+        let longest = required("model.max_length", "max_length")?;
+        if seq_len > longest {
+            let said = format!("training.seq_len={seq_len} is longer than model.max_length={longest}");
+            return Err(ConfigError::Contradiction(
+                said,
+                "train on shorter sequences, or raise model.max_length",
+            ));
+        }
+        Ok(Self {
+            heads,
+            kv_heads: number("kv_heads").unwrap_or(heads),
+            ffn: match number("ffn") {
+                None if !is_llama => dim.saturating_mul(4),
+                _ => required("model.ffn", "ffn")?,
+            },
+            layers: required("model.layers", "layers")?,
+            vocabulary: required("model.vocab", "vocab")?,
+        })
     }
 }
 

@@ -1,4 +1,4 @@
-//! Every key of the configuration: its name, type and meaning. The model's own keys are the model's to check.
+//! Every key of the configuration: its name, type and meaning.
 
 use std::fmt;
 
@@ -40,6 +40,8 @@ pub enum Kind {
     Mesh,
     /// `auto`, or layers of each stage.
     Split,
+    /// True or false.
+    Flag,
 }
 
 /// Schedules by their canonical names.
@@ -66,7 +68,19 @@ macro_rules! keys {
 }
 
 keys! {
-    "model.kind" Kind::Choice(&["llama", "gpt2"]), "the model; the section's other keys are the model's own";
+    "model.kind" Kind::Choice(&["llama", "gpt2"]), "the model";
+    "model.dim" Kind::Whole(1), "width of the residual stream";
+    "model.layers" Kind::Whole(1), "number of layers";
+    "model.heads" Kind::Whole(1), "query heads";
+    "model.kv_heads" Kind::Whole(1), "key and value heads (llama); model.heads if left out";
+    "model.head_dim" Kind::Whole(1), "width of a head (llama); dim / heads if left out";
+    "model.ffn" Kind::Whole(1), "width of the feed-forward layer; 4 x dim if left out (gpt2)";
+    "model.vocab" Kind::Whole(1), "vocabulary entries; 256 if left out, as every byte is a token";
+    "model.max_length" Kind::Whole(1), "longest sequence; training.seq_len if left out";
+    "model.rope_theta" Kind::Number(0.0, ANY), "base of the rotary angles (llama)";
+    "model.norm_eps" Kind::Number(0.0, ANY), "epsilon of the norms";
+    "model.tie_embeddings" Kind::Flag, "whether the head is the embedding's table (llama; always so in gpt2)";
+    "model.init_std" Kind::Number(0.0, ANY), "standard deviation of initial weights";
     "optimizer.lr" Kind::Number(0.0, ANY), "peak learning rate";
     "optimizer.betas" Kind::Betas, "decay of the first and of the second moment";
     "optimizer.eps" Kind::Number(0.0, ANY), "added to the root of the second moment";
@@ -171,6 +185,7 @@ impl Kind {
                 let betas = betas.filter(|b| b.len() == 2 && b.iter().all(|x| (0.0..1.0).contains(x)))?;
                 Some(Value::Array(betas.into_iter().map(Value::Float).collect()))
             }
+            Self::Flag => value.as_bool().map(Value::Boolean),
             Self::Text => value.as_str().filter(|text| !text.trim().is_empty()).map(Value::from),
             Self::Choice(words) => value.as_str().filter(|text| words.contains(text)).map(Value::from),
             Self::Schedule => schedule(value.as_str()?).map(Value::from),
@@ -206,6 +221,7 @@ impl fmt::Display for Kind {
             Self::Number(least, below) if below.is_infinite() => write!(f, "a number of at least {least}"),
             Self::Number(least, below) => write!(f, "a number from {least} to {below:.0}"),
             Self::Betas => f.write_str("two numbers, each at least 0 and below 1, such as [0.9, 0.95]"),
+            Self::Flag => f.write_str("true or false"),
             Self::Text => f.write_str("a text that is not empty"),
             Self::Choice(words) => write!(f, "{}", words.join(" or ")),
             Self::Schedule => write!(f, "{}, or the path of a .csv file", SCHEDULES.join(", ")),

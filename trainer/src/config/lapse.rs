@@ -7,8 +7,9 @@ use serde::{Deserialize, Deserializer, Serializer, de};
 /// Longest time that is accepted, in seconds: about thirty years.
 const LONGEST: f64 = 1e9;
 
-/// Reads a length of time.
-pub(super) fn parse(text: &str) -> Option<Duration> {
+/// Reads a length of time, such as `500ms`, `30s`, `5m`, `2h` or a number of seconds.
+#[must_use]
+pub fn parse(text: &str) -> Option<Duration> {
     let text = text.trim();
     let unit_at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(unit_at);

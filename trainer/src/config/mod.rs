@@ -28,6 +28,7 @@ pub use batch::Batches;
 pub use check::{ModelSizes, check_model, check_world};
 pub use error::ConfigError;
 pub use keys::{KEYS, Key, Kind};
+pub use lapse::parse as lapse;
 pub use layer::Origin;
 pub use overrides::{Override, dotted};
 pub use print::{Difference, differences};

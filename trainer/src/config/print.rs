@@ -20,7 +20,7 @@ pub struct Difference {
 }
 
 impl Config {
-    /// All keys with their values as TOML, in the order of [`KEYS`]; the model's own keys after its kind.
+    /// All keys with their values as TOML, in the order of [`KEYS`].
     ///
     /// # Errors
     /// `Internal` where values can't be written as TOML.
@@ -35,12 +35,10 @@ impl Config {
             if let Some(value) = inner.remove(name) {
                 values.push((key.path.to_owned(), value.to_string()));
             }
-            if section == "model" {
-                let own = std::mem::take(inner);
-                values.extend(
-                    own.into_iter().map(|(name, value)| (format!("model.{name}"), value.to_string())),
-                );
-            }
+        }
+        if let Some(toml::Value::Table(others)) = table.remove("model") {
+            values
+                .extend(others.into_iter().map(|(name, value)| (format!("model.{name}"), value.to_string())));
         }
         Ok(values)
     }

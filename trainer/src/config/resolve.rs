@@ -100,10 +100,7 @@ impl Merged {
 
 /// The canonical key and value of a leaf, if the key is known and takes the value.
 fn checked(leaf: &Leaf) -> Result<(String, toml::Value), ConfigError> {
-    let Some(key) = keys::key(&leaf.key) else {
-        let own = leaf.key.strip_prefix("model.").filter(|name| !name.contains('.'));
-        return own.map(|_| (leaf.key.clone(), leaf.value.clone())).ok_or_else(|| unknown(leaf));
-    };
+    let key = keys::key(&leaf.key).ok_or_else(|| unknown(leaf))?;
     let value = key.kind.take(&leaf.value).ok_or_else(|| wrong(leaf, key.kind))?;
     Ok((leaf.key.clone(), value))
 }
@@ -166,10 +163,11 @@ fn derived(mut config: Config, mut origins: BTreeMap<String, Origin>) -> Result<
         count,
         "global_batch, micro_batch and dp",
     );
-    check::together(&config)?;
-    if let Some(sizes) = ModelSizes::of(&config.model) {
-        check::check_model(&config, &sizes)?;
+    for (name, from) in config.model.fill(config.training.seq_len) {
+        origins.insert(format!("model.{name}"), Origin::Derived(from));
     }
+    check::together(&config)?;
+    check::check_model(&config, &ModelSizes::of(&config.model, config.training.seq_len)?)?;
     Ok(Resolved { config, batches, origins })
 }
 

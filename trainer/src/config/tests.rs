@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{Error, mesh::MeshShape};
 
-const BASE: &str = "[data]\nfolder = \"text\"\n";
+const BASE: &str = "data.folder = \"text\"\nmodel = { kind = \"llama\", dim = 96, layers = 6, heads = 24, ffn = 96, vocab = 240 }\n";
 
 struct Files(tempfile::TempDir);
 
@@ -58,7 +58,10 @@ fn the_command_line_wins_over_the_file_and_the_file_over_defaults() {
 #[test]
 fn what_is_included_lies_under_what_includes_it() {
     let files = Files::new(&[
-        ("a.toml", "[data]\nfolder = \"a\"\n[training]\nsteps = 1\nseed = 1\nmicro_batch = 1\n"),
+        (
+            "a.toml",
+            "[model]\ndim = 8\nlayers = 1\nheads = 2\nffn = 8\n[data]\nfolder = \"a\"\n[training]\nsteps = 1\nseed = 1\nmicro_batch = 1\n",
+        ),
         ("b.toml", "[training]\nsteps = 2\nseed = 2\n"),
         ("run.toml", "include = [\"a.toml\", \"b.toml\"]\n[training]\nsteps = 3\n"),
         ("loop.toml", "include = [\"loop.toml\"]\n"),
@@ -156,8 +159,9 @@ fn exact_mode_asks_for_powers_of_two_and_fast_mode_does_not() {
 fn a_model_that_does_not_divide_is_refused_with_what_would() {
     let sizes = ModelSizes { heads: 8, kv_heads: 4, ffn: 96, layers: 6, vocabulary: 256 };
     let check = |overrides: &[&str]| {
-        let resolved = given(BASE, overrides).unwrap();
-        check_model(&resolved.config, &sizes).map_err(|error| error.to_string())
+        given(BASE, overrides)
+            .and_then(|resolved| check_model(&resolved.config, &sizes))
+            .map_err(|error| error.to_string())
     };
     check(&["parallelism.mesh=1x2x4"]).unwrap();
     let error = check(&["parallelism.mesh=1x1x8"]).unwrap_err();
@@ -176,6 +180,31 @@ fn a_model_that_does_not_divide_is_refused_with_what_would() {
 }
 
 #[test]
+fn the_model_section_is_checked_by_what_the_kind_has() {
+    refused("data.folder = \"text\"\n", &[], &["`model.dim` is not set: width of the residual stream"]);
+    refused(BASE, &["model.dims=5"], &["unknown key `model.dims`; did you mean `model.dim`?"]);
+    refused(
+        BASE,
+        &["model.kind=gpt2", "model.kv_heads=4"],
+        &["model.kv_heads means nothing for model.kind=gpt2"],
+    );
+    refused(BASE, &["model.tie_embeddings=1"], &["`model.tie_embeddings` is 1, expected true or false"]);
+    refused(BASE, &["model.max_length=64"], &["training.seq_len=128 is longer than model.max_length=64"]);
+    let text = "data.folder = \"text\"\n[model]\nkind = \"gpt2\"\ndim = 8\nlayers = 1\nheads = 2\n";
+    let resolved = given(text, &[]).unwrap();
+    assert_eq!(resolved.config.model.keys.get("vocab"), Some(&toml::Value::Integer(256)));
+    assert_eq!(resolved.origin("model.max_length"), &Origin::Derived("training.seq_len"));
+    #[derive(Debug, serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "only read")]
+    struct Narrow {
+        dim: u64,
+    }
+    let error = resolved.config.model.parsed::<Narrow>().unwrap_err().to_string();
+    assert!(error.starts_with("model.kind=gpt2: unknown field"), "{error}");
+}
+
+#[test]
 fn the_number_of_processes_must_be_that_of_the_mesh() {
     let mesh: MeshShape = "2x4x4".parse().unwrap();
     let error = check_world(mesh, 16).unwrap_err().to_string();
@@ -186,7 +215,8 @@ fn the_number_of_processes_must_be_that_of_the_mesh() {
 #[test]
 fn names_known_from_elsewhere_become_the_canonical_ones() {
     let text = "[parallelism]\ndata_parallel_degree = 2\ntensor_parallel_degree = 2\npipeline_schedule = \"zero_bubble\"\n\
-                [training]\nbatch_size = 16\n[dataset]\npath = \"text\"\n";
+                [training]\nbatch_size = 16\n[dataset]\npath = \"text\"\n\
+                [model]\ndim = 8\nlayers = 1\nheads = 2\nffn = 8\n";
     let resolved = given(text, &[]).unwrap();
     assert_eq!(resolved.config.parallelism.mesh.to_string(), "2x1x2");
     assert_eq!(resolved.config.parallelism.schedule, "ZBH1");
@@ -223,10 +253,10 @@ fn the_printed_configuration_resolves_to_itself() {
 #[test]
 fn what_differs_between_two_configurations_is_listed_by_key() {
     let before = given(BASE, &[]).unwrap().config;
-    let after = given(BASE, &["training.seed=5", "model.dim=64"]).unwrap().config;
+    let after = given(BASE, &["training.seed=5", "model.rope_theta=5e5"]).unwrap().config;
     let found = differences(&before, &after).unwrap();
     let names: Vec<&str> = found.iter().map(|d| d.key.as_str()).collect();
-    assert_eq!(names, ["training.seed", "model.dim"]);
+    assert_eq!(names, ["training.seed", "model.rope_theta"]);
     assert_eq!((found[0].before.as_deref(), found[0].after.as_deref()), (Some("0"), Some("5")));
     assert_eq!(found[1].before, None);
     assert_ne!(before.sha256().unwrap(), after.sha256().unwrap());
@@ -235,7 +265,8 @@ fn what_differs_between_two_configurations_is_listed_by_key() {
 #[test]
 fn every_declared_key_has_a_field_and_every_field_is_declared() {
     let values = Config::default().values().unwrap();
-    let declared: Vec<&str> = KEYS.iter().map(|key| key.path).collect();
+    let own = |path: &str| path.starts_with("model.") && path != "model.kind";
+    let declared: Vec<&str> = KEYS.iter().map(|key| key.path).filter(|path| !own(path)).collect();
     let fields: Vec<&str> = values.iter().map(|(key, _)| key.as_str()).collect();
     assert_eq!(fields, declared);
     for key in KEYS {

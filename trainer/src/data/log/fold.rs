@@ -133,7 +133,7 @@ fn parse(lines: impl BufRead) -> Result<(Vec<(usize, Record)>, u64), LogError> {
             }
             (_, Some(error)) => return Err(error),
             (Err(error), None) => {
-                suspect = Some(LogError::Line { line: index + 1, message: error.to_string() })
+                suspect = Some(LogError::Line { line: index + 1, message: error.to_string() });
             }
         }
     }

@@ -1,0 +1,165 @@
+//! The command line: verbs and their options. Options with a dot in their name are values of the configuration.
+
+use std::{ffi::OsString, path::PathBuf, process::ExitCode, time::Duration};
+
+use clap::{Args, Parser, Subcommand};
+use trainer::{
+    Result,
+    config::{self, Override, Resolved},
+    launch::Shown,
+};
+
+/// Train a language model on a mesh of ranks, and launch the ranks.
+#[derive(Debug, Parser)]
+#[command(name = "ckpt-train", version, arg_required_else_help = true, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+/// What is done.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Train: as one rank where a launcher started this process, else in this process alone.
+    Train(Train),
+    /// Start ranks on this machine, and start all again when one dies.
+    Launch(Launch),
+    /// Show the configuration that would be used, or all keys.
+    Config(Config),
+    /// Look at training data and at the log of consumed samples.
+    Data {
+        /// What to look at.
+        #[command(subcommand)]
+        verb: Data,
+    },
+    /// List the exit codes, and what the launcher does about each.
+    ExitCodes,
+    /// Becomes a worker that ends with its launcher.
+    #[command(hide = true)]
+    Guard {
+        /// Process id of the launcher.
+        launcher: u32,
+        /// The worker's program and arguments.
+        #[arg(last = true, required = true)]
+        command: Vec<OsString>,
+    },
+}
+
+/// Where the configuration comes from.
+#[derive(Debug, Args)]
+pub(crate) struct Source {
+    /// A TOML file.
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// A value that wins over the file's; also --KEY=VALUE, as in --training.steps=100.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+}
+
+impl Source {
+    pub(crate) fn resolve(&self) -> Result<Resolved> {
+        let overrides: std::result::Result<Vec<Override>, _> =
+            self.set.iter().map(|text| text.parse()).collect();
+        config::resolve(self.config.as_deref(), &overrides?)
+    }
+}
+
+/// Options of `train`.
+#[derive(Debug, Args)]
+pub(crate) struct Train {
+    #[command(flatten)]
+    pub(crate) source: Source,
+    /// Print the resolved configuration, with the origin of each value and its SHA-256, and end.
+    #[arg(long)]
+    pub(crate) print_config: bool,
+}
+
+/// Options of `config`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Config {
+    #[command(subcommand)]
+    pub(crate) verb: Option<ConfigVerb>,
+    #[command(flatten)]
+    pub(crate) source: Source,
+    /// Print JSON, as it is stored in checkpoints.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What to show besides the configuration.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigVerb {
+    /// All keys: what they take, their defaults, what they mean.
+    Keys,
+}
+
+/// What to look at.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Data {
+    /// The files of a folder as training data: bytes, digests, samples.
+    Describe {
+        /// The folder.
+        folder: PathBuf,
+        /// Tokens of a sample.
+        #[arg(long, default_value_t = 128)]
+        seq_len: u64,
+    },
+    /// Prove that every sample was consumed exactly once.
+    CheckLog {
+        /// The log of consumed samples of a run.
+        file: PathBuf,
+    },
+}
+
+/// Options of `launch`.
+#[derive(Debug, Args)]
+pub(crate) struct Launch {
+    /// Ranks to start.
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub(crate) nproc: u16,
+    /// How often all ranks are started again after a death.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub(crate) max_restarts: u32,
+    /// How long ranks may take to end by themselves before they are killed.
+    #[arg(long, default_value = "5s", value_name = "TIME", value_parser = lapse)]
+    pub(crate) grace: Duration,
+    /// Port of the store that ranks meet at; any free one, if not given.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) port: Option<u16>,
+    /// Folder of rank_00000.log and its like.
+    #[arg(long, default_value = "logs", value_name = "FOLDER")]
+    pub(crate) logs: PathBuf,
+    /// Whose output goes to the console: all, or ranks such as 0,3.
+    #[arg(long, default_value = "all", value_name = "RANKS", env = "LOG_RANK")]
+    pub(crate) show: Shown,
+    /// Name of the run in the environment of its ranks.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) run_id: Option<String>,
+    /// Start this program instead of `ckpt-train train`.
+    #[arg(long, value_name = "PROGRAM")]
+    pub(crate) program: Option<OsString>,
+    /// Arguments of `ckpt-train train`, or of the program.
+    #[arg(last = true, value_name = "ARGUMENTS")]
+    pub(crate) arguments: Vec<OsString>,
+}
+
+fn lapse(text: &str) -> std::result::Result<Duration, String> {
+    config::lapse(text).ok_or_else(|| format!("{text:?} is no length of time such as 500ms, 5s or 2m"))
+}
+
+/// The command line of this process; else what it ends with at once: help, version, or a refusal.
+pub(crate) fn parse() -> std::result::Result<Cli, ExitCode> {
+    parse_from(std::env::args_os())
+}
+
+/// As [`parse`], of these arguments.
+pub(crate) fn parse_from(
+    arguments: impl IntoIterator<Item = OsString>,
+) -> std::result::Result<Cli, ExitCode> {
+    Cli::try_parse_from(config::dotted(arguments)).map_err(|error| {
+        // Help and version are no failures; a closed console is none of ours.
+        let _ = error.print();
+        ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(crate::exit::USAGE.number))
+    })
+}
