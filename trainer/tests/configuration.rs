@@ -1,5 +1,7 @@
 //! What `ckpt-train` says to right and wrong configurations, word for word, and how it ends.
 
+#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
 use std::{fs, path::Path, process::Command};
 
 const RUN: &str = "\
@@ -180,4 +182,28 @@ fn logs_of_consumed_samples_are_proven_or_refused() {
     let short = run(folder.path(), &["data", "describe", ".", "--seq-len", "1000000"], &[]);
     assert_eq!(short.code, Some(65));
     assert!(short.err.contains("needs at least 1000001 for one sample"), "{}", short.err);
+}
+
+#[test]
+fn curves_are_compared_to_the_bit() {
+    let folder = tempfile::tempdir().unwrap();
+    let record = |step: u64, bits: &str| {
+        let name = "loss_metrics/global_avg_loss";
+        format!(r#"{{"step":{step},"time_us":1,"rank":0,"name":"{name}","value":4.0,"bits":"{bits}"}}"#)
+    };
+    let compare = |second: &[String]| {
+        fs::write(folder.path().join("a"), [record(1, "40800000"), record(2, "40800001")].join("\n"))
+            .unwrap();
+        fs::write(folder.path().join("b"), second.join("\n")).unwrap();
+        run(folder.path(), &["compare", "a", "b"], &[])
+    };
+    let same = compare(&[record(1, "40800000"), record(2, "40800001")]);
+    assert_eq!(
+        (same.code, same.out.as_str()),
+        (Some(0), "same  2 steps of loss_metrics/global_avg_loss, to the bit\n")
+    );
+    let apart = compare(&[record(1, "40800000"), record(2, "40800000")]);
+    assert_eq!(apart.code, Some(1));
+    assert!(apart.out.contains("at step 2: 4.0000005 (40800001) and 4 (40800000)"), "{}", apart.out);
+    assert_eq!(compare(&[]).code, Some(10));
 }

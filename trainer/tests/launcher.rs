@@ -1,5 +1,7 @@
 //! The launcher with workers that finish, die, hang, and must not be started again. Workers are small shell scripts.
 
+#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
 use std::{
     fs,
     io::{BufRead, BufReader},
@@ -30,7 +32,12 @@ impl Answer {
 
 fn command(folder: &Path, options: &[&str], script: &str) -> Command {
     let mut command = Command::new(EXE);
-    command.current_dir(folder).env_remove("LOG_RANK").arg("launch").args(options);
+    command
+        .current_dir(folder)
+        .env_remove("LOG_RANK")
+        .env_remove("OMP_NUM_THREADS")
+        .arg("launch")
+        .args(options);
     command.args(["--program", "sh", "--", "-c", script]);
     command
 }

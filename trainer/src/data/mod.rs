@@ -15,6 +15,7 @@ mod description;
 pub mod log;
 mod order;
 mod stream;
+mod tensors;
 
 pub use corpus::{Corpus, DataError};
 pub use description::{Description, FileMark};

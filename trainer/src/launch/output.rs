@@ -32,7 +32,12 @@ pub(super) enum Console {
 }
 
 /// Copies `from` line by line until it ends. A worker's own children may hold it open for longer than the worker lives.
-pub(super) fn copy(from: impl Read + Send + 'static, to: Console, prefix: String, log: Log) -> JoinHandle<()> {
+pub(super) fn copy(
+    from: impl Read + Send + 'static,
+    to: Console,
+    prefix: String,
+    log: Log,
+) -> JoinHandle<()> {
     thread::spawn(move || {
         let mut from = BufReader::new(from);
         let mut line = Vec::new();

@@ -150,7 +150,8 @@ impl Ranks {
                 names.local_world, names.world
             )));
         }
-        let served = get("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|text| text.eq_ignore_ascii_case("true"));
+        let served =
+            get("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|text| text.eq_ignore_ascii_case("true"));
         Ok(Self {
             launcher: names.launcher,
             rank,
@@ -203,7 +204,9 @@ fn master(names: &Names, world: usize, local_world: usize, get: Get<'_>) -> Resu
     match (address, port) {
         (Some(address), Some(port)) => Ok(Some((address, port))),
         _ if world == 1 => Ok(None),
-        (address, port) if names.launcher != Launcher::Torchrun && (address.is_some() || local_world == world) => {
+        (address, port)
+            if names.launcher != Launcher::Torchrun && (address.is_some() || local_world == world) =>
+        {
             Ok(Some((address.unwrap_or_else(|| "127.0.0.1".to_owned()), port.unwrap_or(PORT))))
         }
         (Some(_), None) => Err(contradiction(format!("{}={world}, but MASTER_PORT is not set", names.world))),
@@ -231,7 +234,8 @@ mod tests {
     use super::*;
 
     fn ranks(variables: &str) -> Result<Ranks> {
-        let set: BTreeMap<&str, &str> = variables.split_whitespace().filter_map(|pair| pair.split_once('=')).collect();
+        let set: BTreeMap<&str, &str> =
+            variables.split_whitespace().filter_map(|pair| pair.split_once('=')).collect();
         Ranks::from(&|name| set.get(name).map(|value| (*value).to_owned()))
     }
 
@@ -267,8 +271,14 @@ mod tests {
             ("WORLD_SIZE=2", "WORLD_SIZE is set, but RANK is not"),
             ("RANK=2 WORLD_SIZE=2", "RANK=2 is not below WORLD_SIZE=2"),
             ("RANK=x WORLD_SIZE=2", "RANK=\"x\" is no number"),
-            ("RANK=0 WORLD_SIZE=2 LOCAL_RANK=3 LOCAL_WORLD_SIZE=2", "LOCAL_RANK=3 is not below LOCAL_WORLD_SIZE=2"),
-            ("RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=4", "LOCAL_WORLD_SIZE=4 is more than WORLD_SIZE=2"),
+            (
+                "RANK=0 WORLD_SIZE=2 LOCAL_RANK=3 LOCAL_WORLD_SIZE=2",
+                "LOCAL_RANK=3 is not below LOCAL_WORLD_SIZE=2",
+            ),
+            (
+                "RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=4",
+                "LOCAL_WORLD_SIZE=4 is more than WORLD_SIZE=2",
+            ),
             ("RANK=0 WORLD_SIZE=2 MASTER_ADDR=n0", "WORLD_SIZE=2, but MASTER_PORT is not set"),
             ("RANK=0 WORLD_SIZE=2 MASTER_PORT=1", "WORLD_SIZE=2, but MASTER_ADDR is not set"),
             ("RANK=0 WORLD_SIZE=1 MASTER_PORT=99999", "MASTER_PORT=\"99999\" is no port"),

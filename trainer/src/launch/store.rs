@@ -25,7 +25,10 @@ pub struct Hosted {
 
 impl fmt::Debug for Hosted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hosted").field("port", &self.port).field("served", &self.served).finish_non_exhaustive()
+        f.debug_struct("Hosted")
+            .field("port", &self.port)
+            .field("served", &self.served)
+            .finish_non_exhaustive()
     }
 }
 

@@ -147,7 +147,8 @@ impl Crew {
             deaths.extend(self.look()?.into_iter().filter(|(_, ending)| !ending.is_done()));
         }
         let found = verdict::cause(&deaths, plan.meaning);
-        let pid = |rank| self.workers.iter().find(|worker| worker.rank == rank).map_or(0, |worker| worker.pid);
+        let pid =
+            |rank| self.workers.iter().find(|worker| worker.rank == rank).map_or(0, |worker| worker.pid);
         Ok(found.map(|(rank, ending)| (rank, pid(rank), Some(ending))))
     }
 

@@ -91,7 +91,10 @@ impl fmt::Display for Signalled {
 /// The death that caused the others: the first that does not merely follow from another, else the first. Deaths are in
 /// the order in which they were noticed; those that the launcher brought about are not among them.
 #[must_use]
-pub(super) fn cause(deaths: &[(usize, Ending)], meaning: fn(u8) -> Option<Meaning>) -> Option<(usize, Ending)> {
+pub(super) fn cause(
+    deaths: &[(usize, Ending)],
+    meaning: fn(u8) -> Option<Meaning>,
+) -> Option<(usize, Ending)> {
     let own = deaths.iter().find(|(_, ending)| ending.reaction(meaning) != Reaction::Follows);
     own.or_else(|| deaths.first()).copied()
 }

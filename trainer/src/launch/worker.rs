@@ -30,7 +30,9 @@ pub(super) struct Worker {
 impl Worker {
     pub(super) fn start(plan: &Plan, hosted: &Hosted, rank: usize, restart: u32) -> Result<Self> {
         let log = output::open(&plan.logs, rank, restart)
-            .map_err(|error| Error::new(ErrorKind::Io, format!("{}: {error}", plan.logs.display())).caused_by(error))
+            .map_err(|error| {
+                Error::new(ErrorKind::Io, format!("{}: {error}", plan.logs.display())).caused_by(error)
+            })
             .place("log of a worker")?;
         let mut guard = plan.guard.iter();
         let program = guard.next().ok_or_else(|| Error::internal("no guard to start workers with"))?;

@@ -73,7 +73,13 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tps = if self.seconds > 0.0 { self.tokens as f64 / self.seconds } else { 0.0 };
         let share = if self.seconds > 0.0 { 100.0 * self.stall_seconds / self.seconds } else { 0.0 };
-        write!(f, "done  {} steps to step {}  {} tokens", self.steps, self.last_step, thousands(self.tokens as f64))?;
+        write!(
+            f,
+            "done  {} steps to step {}  {} tokens",
+            self.steps,
+            self.last_step,
+            thousands(self.tokens as f64)
+        )?;
         write!(f, "  tps {}  memory {}", thousands(tps), size(self.most_resident))?;
         write!(f, "  checkpoints {}  stall {} ({share:.2} %)", self.saves, time(self.stall_seconds))?;
         self.loss.map_or(Ok(()), |loss| write!(f, "  loss {loss:.6}"))

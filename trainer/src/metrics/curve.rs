@@ -96,18 +96,31 @@ mod tests {
         let path = folder.path().join("rank_00000.jsonl");
         let mut console = Vec::new();
         let mut first = recorder(folder.path(), &Start::default());
-        [5.0, 4.5, 4.0].into_iter().zip(1..).for_each(|(loss, step)| first.step(&measured(step, loss), &mut console).unwrap());
+        [5.0, 4.5, 4.0]
+            .into_iter()
+            .zip(1..)
+            .for_each(|(loss, step)| first.step(&measured(step, loss), &mut console).unwrap());
         drop(first);
         fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"step\":4,\"ti").unwrap();
-        let resumed = Start { incarnation: 1, resumed_from: Some((2, "step-2".to_owned())), restart_us: 500_000 };
+        let resumed =
+            Start { incarnation: 1, resumed_from: Some((2, "step-2".to_owned())), restart_us: 500_000 };
         let mut second = recorder(folder.path(), &resumed);
         second.step(&measured(3, f32::from_bits(0x4080_0001)), &mut console).unwrap();
         second.step(&measured(4, f32::NAN), &mut console).unwrap();
-        second.save(&Save { step: 4, bytes: 1 << 30, stage_seconds: 0.1, write_seconds: 2.0, commit_seconds: 0.003 }).unwrap();
+        second
+            .save(&Save {
+                step: 4,
+                bytes: 1 << 30,
+                stage_seconds: 0.1,
+                write_seconds: 2.0,
+                commit_seconds: 0.003,
+            })
+            .unwrap();
         assert_eq!((second.summary().steps, second.summary().saves), (2, 1));
 
         let bits = curve(&path, LOSS).unwrap();
-        let expected = [(1, 5.0_f32.to_bits()), (2, 4.5_f32.to_bits()), (3, 0x4080_0001), (4, f32::NAN.to_bits())];
+        let expected =
+            [(1, 5.0_f32.to_bits()), (2, 4.5_f32.to_bits()), (3, 0x4080_0001), (4, f32::NAN.to_bits())];
         assert_eq!(bits, BTreeMap::from(expected));
         let mut other = bits.clone();
         assert_eq!(first_difference(&bits, &other), None);
@@ -148,6 +161,9 @@ mod tests {
     #[test]
     fn the_console_line_has_the_fields_people_know() {
         let text = line(&measured(12, 5.125), 16_384.0, 120 << 20);
-        assert_eq!(text, "step    12  loss  5.125000  grad_norm   1.2500  memory 120 MiB  tps 16,384  ckpt stall 0.4 ms");
+        assert_eq!(
+            text,
+            "step    12  loss  5.125000  grad_norm   1.2500  memory 120 MiB  tps 16,384  ckpt stall 0.4 ms"
+        );
     }
 }

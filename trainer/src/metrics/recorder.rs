@@ -68,7 +68,13 @@ impl Recorder {
     ///
     /// # Errors
     /// `Io`.
-    pub fn open(folder: &Path, rank: usize, log_freq: u64, start: &Start, clock: Arc<dyn Clock>) -> Result<Self> {
+    pub fn open(
+        folder: &Path,
+        rank: usize,
+        log_freq: u64,
+        start: &Start,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self> {
         let mut journal = Journal::open(folder, rank)?;
         let (step, now) = (start.resumed_from.as_ref().map_or(0, |(step, _)| *step), clock.now_us());
         journal.add(step, now, "incarnation", &Value::U64(start.incarnation))?;

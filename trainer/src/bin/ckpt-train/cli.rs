@@ -32,6 +32,16 @@ pub(crate) enum Verb {
         #[command(subcommand)]
         verb: Data,
     },
+    /// Compare the losses of two runs, bit for bit.
+    Compare {
+        /// A rank's metrics of one run: metrics/rank_00000.jsonl.
+        first: PathBuf,
+        /// And of the other.
+        second: PathBuf,
+        /// What to compare.
+        #[arg(long, default_value = "loss_metrics/global_avg_loss", value_name = "NAME")]
+        name: String,
+    },
     /// List the exit codes, and what the launcher does about each.
     ExitCodes,
     /// Becomes a worker that ends with its launcher.

@@ -30,6 +30,7 @@ macro_rules! codes {
 
 codes! {
     DONE = 0 Final "done";
+    DIFFERENT = 1 Restart "the answer is no: `compare` found a difference";
     USAGE = 2 Final "wrong usage of the command line";
     NOT_FOUND = 10 Final "not found: file, folder, checkpoint or program";
     CONFLICT = 11 Final "conflict: another writer or incarnation is at work, or a port is taken";
@@ -130,6 +131,6 @@ mod tests {
         }
         assert_eq!(reaction(ErrorKind::Io), Reaction::Restart);
         assert_eq!(reaction(ErrorKind::Peer), Reaction::Follows);
-        assert_eq!(meaning(1), None);
+        assert_eq!(meaning(3), None);
     }
 }

@@ -1,5 +1,6 @@
 //! The verbs. Each yields the exit code of what it did, or the failure.
 
+mod compare;
 mod config;
 mod data;
 mod launch;
@@ -21,6 +22,7 @@ pub(crate) fn run(cli: Cli) -> Result<u8> {
         Verb::Launch(options) => launch::run(options),
         Verb::Config(options) => config::run(&options),
         Verb::Data { verb } => data::run(&verb),
+        Verb::Compare { first, second, name } => compare::run(&first, &second, &name),
         Verb::ExitCodes => exit_codes(),
         Verb::Guard { launcher, command } => match command.split_first() {
             Some((program, arguments)) => Err(guarded(launcher, program, arguments)),
