@@ -5,7 +5,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use tch::{Device, Kind, Tensor};
+use tch::Tensor;
 
 use crate::{Error, Result};
 
@@ -48,7 +48,8 @@ impl Heads {
 /// the position.
 #[derive(Debug)]
 pub(super) struct Rotary {
-    /// `[max_length, 1, head_dim / 2]`, complex. A tensor may be read from many threads, but its handle may not.
+    /// `[max_length, 1, head_dim / 2, 2]`: cosines and sines. A tensor may be read from many threads, but its handle may
+    /// not.
     turns: Mutex<Tensor>,
     longest: i64,
 }
@@ -56,11 +57,10 @@ pub(super) struct Rotary {
 impl Rotary {
     pub(super) fn new(head_dim: i64, max_length: i64, theta: f64) -> Result<Self> {
         let _untracked = tch::no_grad_guard();
-        let on = (Kind::Float, Device::Cpu);
-        let exponents = Tensor::f_arange_start_step(0, head_dim, 2, on)?.f_div_scalar(head_dim as f64)?;
+        let exponents = counted(head_dim, 2).f_div_scalar(head_dim as f64)?;
         let frequencies = Tensor::f_pow_scalar(theta, &exponents)?.f_reciprocal()?;
-        let angles = Tensor::f_arange(max_length, on)?.f_outer(&frequencies)?;
-        let turns = Tensor::f_polar(&angles.f_ones_like()?, &angles)?.f_unsqueeze(1)?;
+        let angles = counted(max_length, 1).f_outer(&frequencies)?;
+        let turns = Tensor::f_polar(&angles.f_ones_like()?, &angles)?.f_unsqueeze(1)?.f_view_as_real()?;
         Ok(Self { turns: Mutex::new(turns), longest: max_length })
     }
 
@@ -74,11 +74,16 @@ impl Rotary {
             .hint("raise the model's max_length"));
         }
         let turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner).f_narrow(0, 0, length)?;
-        let turns = turns.f_to_device(x.device())?;
+        let turns = turns.f_type_as(x)?.f_view_as_complex()?;
         let mut pairs = x.size();
         pairs.pop();
         pairs.extend([-1, 2]);
         let turned = x.f_reshape(&pairs)?.f_view_as_complex()?.f_mul(&turns)?;
         Ok(turned.f_view_as_real()?.f_flatten(3, 4)?)
     }
+}
+
+/// 0, `step`, … below `end`.
+fn counted(end: i64, step: usize) -> Tensor {
+    Tensor::from_slice(&(0..end).step_by(step).map(|at| at as f32).collect::<Vec<_>>())
 }

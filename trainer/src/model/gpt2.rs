@@ -104,7 +104,7 @@ impl Gpt2 {
             ))
             .hint("raise the model's max_length"));
         }
-        let places = Tensor::f_arange(batch.length, (Kind::Int64, tokens.device()))?;
+        let places = tokens.f_select(0, 0)?.f_ones_like()?.f_cumsum(0, Kind::Int64)?.f_sub_scalar(1)?;
         let words = ops.embed(tokens, self.param(0, 0)?)?;
         let places = ops.embed(&places, self.param(0, 1)?)?;
         let words = words.tensor()?.f_view([batch.rows, batch.length, self.config.dim])?;
@@ -190,6 +190,8 @@ impl Model for Gpt2 {
             "tie_word_embeddings": true,
             "initializer_range": config.init_std,
             "torch_dtype": "float32",
+            "bos_token_id": null,
+            "eos_token_id": null,
         })
     }
 }

@@ -193,6 +193,8 @@ impl Model for Llama {
             "mlp_bias": false,
             "initializer_range": config.init_std,
             "torch_dtype": "float32",
+            "bos_token_id": null,
+            "eos_token_id": null,
         })
     }
 }

@@ -11,6 +11,8 @@ mod gpt2;
 mod llama;
 mod ops;
 mod sizes;
+#[cfg(test)]
+mod tests;
 mod value;
 
 pub use family::Family;

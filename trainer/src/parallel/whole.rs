@@ -5,13 +5,16 @@ use std::{
     collections::BTreeMap,
 };
 
+use fqn::Shape;
+use reshard::Region;
 use tch::Tensor;
 
 use super::{Cut, Params, Pass};
 use crate::{
-    Error, Result,
+    Error, ErrorKind, Result,
     exact::VirtualTp,
-    model::{Model, Param},
+    init,
+    model::{Model, Param, ParamSpec},
 };
 
 /// Gradients by use and microbatch.
@@ -36,11 +39,11 @@ impl Whole {
             let (got, cuts, want) = (weights.len(), cuts.len(), specs.len());
             return Err(Error::internal(format!("{got} weights and {cuts} cuts for {want} parameters")));
         }
-        let cut = |((weight, cut), spec): ((&Tensor, &Cut), &crate::model::ParamSpec)| {
+        let cut = |((weight, cut), spec): ((&Tensor, &Cut), &ParamSpec)| {
             if weight.size() != spec.shape {
                 let (name, got, want) = (&spec.fqn, weight.size(), &spec.shape);
                 return Err(Error::new(
-                    crate::ErrorKind::Incompatible,
+                    ErrorKind::Incompatible,
                     format!("{name} has shape {got:?} where the model has {want:?}"),
                 ));
             }
@@ -48,6 +51,15 @@ impl Whole {
         };
         let pieces = weights.iter().zip(cuts).zip(specs).map(cut).collect::<Result<_>>()?;
         Ok(Self { pieces, cuts: cuts.to_vec(), gradients: RefCell::default() })
+    }
+
+    /// The initial weights of `model` under `seed`.
+    ///
+    /// # Errors
+    /// As [`Whole::new`].
+    pub fn initial(model: &dyn Model, seed: u64, cuts: &[Cut], tp: VirtualTp) -> Result<Self> {
+        let weights = model.params().iter().map(|spec| initial(spec, seed)).collect::<Result<Vec<_>>>()?;
+        Self::new(model, &weights, cuts, tp)
     }
 
     /// What backward gave, by use and microbatch.
@@ -59,6 +71,14 @@ impl Whole {
     pub fn clear_gradients(&self) {
         self.gradients.borrow_mut().clear();
     }
+}
+
+fn initial(spec: &ParamSpec, seed: u64) -> Result<Tensor> {
+    let refused = || Error::internal(format!("{} has no shape {:?}", spec.fqn, spec.shape));
+    let shape = spec.shape.iter().map(|extent| u64::try_from(*extent)).collect::<Result<Vec<_>, _>>();
+    let region = Region::whole(&Shape::new(&shape.map_err(|_| refused())?)).map_err(|_| refused())?;
+    let values = init::values(seed, &spec.fqn, spec.init, &spec.shape, &region)?;
+    Ok(Tensor::from_slice(&values).f_view(spec.shape.as_slice())?)
 }
 
 /// `ceil` chunks over the virtual ranks; those that are played here, each in memory of its own.
