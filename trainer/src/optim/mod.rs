@@ -8,4 +8,4 @@ mod schedule;
 
 pub(crate) use adamw::ALIGNMENT;
 pub use adamw::{AdamW, Slices};
-pub use schedule::Schedule;
+pub use schedule::{Decline, Schedule};
