@@ -1,0 +1,221 @@
+//! [`Saver`]: one rank's saves, behind the training.
+//!
+//! Invariants: one save is in flight at most; the lease on the shards is given back as soon as they are copied, whatever
+//! happens after; a failure is kept until it is asked for, and [`Saver::close`] asks.
+
+use std::{
+    num::NonZeroUsize,
+    sync::{Arc, Mutex},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use dcp::{
+    commit::{Label, LogOptions},
+    retention,
+    save::{SaveOptions, SavePlan, Session},
+    store::Root,
+};
+
+use super::{
+    spec::counts,
+    staging::Staged,
+    watch::{FirstBlob, SlowSave},
+};
+use crate::{Error, ErrorKind, Place, Result, fsdp::Lease};
+
+/// What a saver is told once.
+#[derive(Clone)]
+pub struct SaverOptions {
+    /// The store.
+    pub root: Root,
+    /// The run.
+    pub run: Label,
+    /// This rank.
+    pub rank: u32,
+    /// The incarnation.
+    pub epoch: u64,
+    /// How many checkpoints stay; none for all.
+    pub keep_last: Option<NonZeroUsize>,
+    /// How long readers of a retired checkpoint have to finish, before its data goes.
+    pub grace: Duration,
+    /// How long the committing rank waits for the others' parts.
+    pub patience: Duration,
+    /// Fault switch.
+    pub slow: Option<SlowSave>,
+    /// Where lines for people go.
+    pub say: Arc<dyn Fn(&str) + Send + Sync>,
+}
+
+impl std::fmt::Debug for SaverOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SaverOptions")
+            .field("rank", &self.rank)
+            .field("run", &self.run)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A save that is done, as far as this rank is concerned.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Saved {
+    /// Its step.
+    pub step: u64,
+    /// Its number, on the rank that committed it.
+    pub sequence: Option<u64>,
+    /// Bytes that this rank wrote.
+    pub bytes: u64,
+    /// Copying the shards: as long as the lease was held.
+    pub staging: Duration,
+    /// Writing and hashing, up to this rank's part.
+    pub writing: Duration,
+    /// Waiting for the others, and the commit; on the committing rank.
+    pub committing: Duration,
+}
+
+/// How a save ended.
+pub type Outcome = Result<Saved>;
+
+/// One rank's saves.
+pub struct Saver {
+    options: SaverOptions,
+    staged: Arc<Mutex<Staged>>,
+    flight: Option<JoinHandle<Outcome>>,
+}
+
+impl std::fmt::Debug for Saver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Saver")
+            .field("rank", &self.options.rank)
+            .field("busy", &self.flight.is_some())
+            .finish()
+    }
+}
+
+impl Saver {
+    /// A saver that has nothing to do.
+    #[must_use]
+    pub fn new(options: SaverOptions) -> Self {
+        Self { options, staged: Arc::default(), flight: None }
+    }
+
+    /// Whether a save is in flight.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.flight.as_ref().is_some_and(|flight| !flight.is_finished())
+    }
+
+    /// Begins a save of what `lease` holds; it is given back as soon as that is copied. The save before must have been taken
+    /// by [`Saver::finished`] or [`Saver::wait`].
+    ///
+    /// # Errors
+    /// `Internal` when the one before was not taken; the system's, when no thread can be had.
+    pub fn begin(&mut self, plan: SavePlan, lease: Lease) -> Result<()> {
+        if self.flight.is_some() {
+            return Err(Error::internal("a save was begun before the outcome of the last was taken"));
+        }
+        let (options, staged) = (self.options.clone(), Arc::clone(&self.staged));
+        let name = format!("save-{}", plan.step());
+        let work = move || {
+            let mut staged = staged.lock().map_err(|_| Error::internal("an earlier save panicked"))?;
+            let began = Instant::now();
+            let extra = counts(lease.tensors(), plan.step());
+            let copied = extra.and_then(|extra| staged.fill(&plan, options.rank, lease.tensors(), &extra));
+            drop(lease);
+            copied.and_then(|()| write(&options, &plan, &staged, began.elapsed()))
+        };
+        self.flight = Some(thread::Builder::new().name(name).spawn(work)?);
+        Ok(())
+    }
+
+    /// The outcome of the save in flight, if it has ended.
+    pub fn finished(&mut self) -> Option<Outcome> {
+        self.flight.take_if(|flight| flight.is_finished()).map(join)
+    }
+
+    /// Waits for the save in flight, if there is one.
+    pub fn wait(&mut self) -> Option<Outcome> {
+        self.flight.take().map(join)
+    }
+
+    /// Waits for the save in flight; what it says is the last word.
+    ///
+    /// # Errors
+    /// What that save failed of.
+    pub fn close(mut self) -> Result<Option<Saved>> {
+        self.wait().transpose()
+    }
+}
+
+fn join(flight: JoinHandle<Outcome>) -> Outcome {
+    flight.join().unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        Err(Error::internal(format!("the save panicked: {text}")))
+    })
+}
+
+/// Writes this rank's boxes; the first rank then waits for all parts and commits.
+fn write(options: &SaverOptions, plan: &SavePlan, staged: &Staged, staging: Duration) -> Outcome {
+    let step = plan.step();
+    let place = || format!("save of step {step}, rank {}", options.rank);
+    let began = Instant::now();
+    let watch = FirstBlob { step, slow: options.slow, say: Arc::clone(&options.say), told: Mutex::default() };
+    let save = SaveOptions { log: LogOptions::default(), watch: Arc::new(watch) };
+    let session = Session::open(&options.root, plan, save).place(place())?;
+    let writer = session.writer(options.rank).place(place())?;
+    for (tensor, region, bytes) in staged.iter() {
+        writer.put(tensor, region, bytes).place(place())?;
+    }
+    let done = writer.finish().place(place())?;
+    let writing = began.elapsed();
+    let began = Instant::now();
+    let sequence = if options.rank == 0 { commit(options, &session).place(place())? } else { None };
+    Ok(Saved { step, sequence, bytes: done.bytes, staging, writing, committing: began.elapsed() })
+}
+
+fn commit(options: &SaverOptions, session: &Session) -> Result<Option<u64>> {
+    wait_for_parts(options, session)?;
+    let committed = session.commit()?;
+    if let Some(keep) = options.keep_last {
+        // The checkpoint is safe by now: what can't be tidied up is said, and tried again after the next one.
+        if let Err(error) = tidy(options, keep) {
+            (options.say)(&format!("warn  old checkpoints stay: {error}"));
+        }
+    }
+    Ok(committed.sequence)
+}
+
+fn tidy(options: &SaverOptions, keep: NonZeroUsize) -> Result<()> {
+    let SaverOptions { root, run, epoch, grace, .. } = options;
+    retention::retire(root, run, Some(*epoch), keep, LogOptions::default())?;
+    retention::collect(root, run, Some(*epoch), *grace, LogOptions::default())?;
+    Ok(())
+}
+
+/// The store is asked, never the ranks: no training group takes part in a save.
+fn wait_for_parts(options: &SaverOptions, session: &Session) -> Result<()> {
+    let began = Instant::now();
+    let mut pause = Duration::from_millis(1);
+    loop {
+        let missing = session.missing()?;
+        if missing.is_empty() {
+            return Ok(());
+        }
+        if began.elapsed() > options.patience {
+            let ranks: Vec<String> = missing.iter().take(8).map(u32::to_string).collect();
+            return Err(Error::new(
+                ErrorKind::Peer,
+                format!(
+                    "{} ranks have not finished their part after {:.0?}: {}",
+                    missing.len(),
+                    options.patience,
+                    ranks.join(", ")
+                ),
+            )
+            .hint("their own logs say why; nothing of this checkpoint is visible, the one before stays"));
+        }
+        thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(100));
+    }
+}
