@@ -22,6 +22,7 @@
 //! - unsafe code is in [`torch`] alone; nothing unwinds into C++.
 #![deny(unsafe_code)]
 
+pub mod checkpoint;
 pub mod config;
 pub mod data;
 pub mod error;
@@ -35,6 +36,7 @@ pub mod model;
 pub mod optim;
 pub mod parallel;
 pub mod placement;
+pub mod run;
 pub mod schedule;
 pub mod stage;
 pub mod torch;

@@ -22,6 +22,7 @@ use crate::{
     Error, Result,
     exact::{self, Sums, TreeSum},
     model::Param,
+    stage::GradReduce,
     transport::Purpose,
 };
 
@@ -254,5 +255,12 @@ fn cut_out(held: &Held, region: &reshard::Region, pieces: &[Tensor]) -> Result<O
         [] => Ok(None),
         [only] => Ok(Some(only.shallow_clone())),
         _ => Ok(Some(Tensor::f_cat(&found, dim)?)),
+    }
+}
+
+/// A stage's parts, one after the other; ascending, as on every member of the group.
+impl GradReduce for State {
+    fn reduce(&self, mut parts: std::ops::Range<usize>) -> Result<()> {
+        parts.try_for_each(|part| Self::reduce(self, part))
     }
 }

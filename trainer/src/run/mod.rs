@@ -1,0 +1,26 @@
+//! A training run: from a resolved configuration to checkpoints, on whatever ranks there are.
+//!
+//! ```text
+//!  Job (the same on every rank, pure): model, placements, stages, program, batches, data
+//!    └─ train_rank, once per rank ─► groups ─► shards ─► resume ─┬─► step ─► report ─► update ─► save … ─► close
+//!                                                                └── again
+//!  launch (processes, gloo) or threads (local) give each rank its transport
+//! ```
+//!
+//! Invariants: ranks compare their configuration before they do anything; everything that decides how a run goes on
+//! (a loss that is not finite, a failed save, a request to stop) is told to all ranks before anybody acts on it, so that
+//! all stop at the same step; nothing is updated in a step that failed.
+
+mod batches;
+mod job;
+mod observe;
+mod rank;
+mod report;
+#[cfg(test)]
+mod tests;
+mod world;
+
+pub use job::Job;
+pub use observe::{Begun, Observer, StepDone};
+pub use rank::{Ended, Summary};
+pub use world::{Terms, run_rank, run_threads};

@@ -1,0 +1,252 @@
+//! Whole runs in one process, on the local transport: the same bits on every mesh, and across saves, kills and meshes.
+
+use std::{
+    path::Path,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use super::*;
+use crate::{
+    Result,
+    checkpoint::Saved,
+    config::{Override, resolve},
+    transport::Limits,
+};
+
+/// Losses (bits) by step, as rank 0 saw them.
+type Curve = Arc<Mutex<Vec<(u64, u32)>>>;
+
+struct Watcher {
+    rank: usize,
+    curve: Curve,
+    begun: Arc<Mutex<Vec<Begun>>>,
+    warnings: Arc<Mutex<Vec<String>>>,
+}
+
+impl Observer for Watcher {
+    fn begun(&mut self, begun: &Begun) -> Result<()> {
+        if self.rank == 0 {
+            self.begun.lock().unwrap().push(begun.clone());
+        }
+        Ok(())
+    }
+    fn step(&mut self, step: &StepDone) -> Result<()> {
+        if self.rank == 0 {
+            self.curve.lock().unwrap().push((step.step, step.loss.to_bits()));
+        }
+        Ok(())
+    }
+    fn saving(&mut self, _: u64, _: Duration) -> Result<()> {
+        Ok(())
+    }
+    fn saved(&mut self, _: &Saved) -> Result<()> {
+        Ok(())
+    }
+    fn warn(&mut self, text: &str) -> Result<()> {
+        if self.rank == 0 {
+            self.warnings.lock().unwrap().push(text.to_owned());
+        }
+        Ok(())
+    }
+    fn ended(&mut self, _: &Summary) -> Result<()> {
+        Ok(())
+    }
+    fn speaker(&self) -> Arc<dyn Fn(&str) + Send + Sync> {
+        Arc::new(|_| ())
+    }
+}
+
+/// A folder with text to train on, and a root for checkpoints.
+struct Place(tempfile::TempDir);
+
+struct Ran {
+    curve: Vec<(u64, u32)>,
+    begun: Vec<Begun>,
+    warnings: Vec<String>,
+    summary: Result<Summary>,
+}
+
+impl Place {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let text = folder.path().join("text");
+        std::fs::create_dir(&text).unwrap();
+        let words: Vec<u8> = (0..20_000_u32)
+            .map(|at| b"etaoin shrdlu\n"[(at.wrapping_mul(2_654_435_761) >> 13) as usize % 14])
+            .collect();
+        std::fs::write(text.join("a.txt"), words).unwrap();
+        Self(folder)
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn job(&self, kind: &str, settings: &[(&str, &str)]) -> Result<Job> {
+        let folder = self.path().display().to_string();
+        let mut all = vec![
+            ("model.kind", kind.to_owned()),
+            ("model.layers", "4".to_owned()),
+            ("model.dim", "32".to_owned()),
+            ("model.heads", "8".to_owned()),
+            ("model.ffn", "64".to_owned()),
+            ("model.vocab", "256".to_owned()),
+            ("model.max_length", "64".to_owned()),
+            ("training.global_batch", "8".to_owned()),
+            ("training.micro_batch", "1".to_owned()),
+            ("training.seq_len", "16".to_owned()),
+            ("training.steps", "4".to_owned()),
+            ("optimizer.lr", "1e-3".to_owned()),
+            ("exact.virtual_tp", "2".to_owned()),
+            ("data.folder", format!("{folder}/text")),
+            ("checkpoint.root", format!("{folder}/root")),
+            ("checkpoint.interval", "2".to_owned()),
+        ];
+        if kind == "llama" {
+            all.push(("model.kv_heads", "4".to_owned()));
+            all.push(("model.head_dim", "8".to_owned()));
+        }
+        all.extend(settings.iter().map(|(key, value)| (*key, (*value).to_owned())));
+        let overrides: Vec<Override> =
+            all.iter().map(|(key, value)| format!("{key}={value}").parse().unwrap()).collect();
+        Job::new(resolve(None, &overrides)?)
+    }
+
+    fn run(&self, settings: &[(&str, &str)]) -> Ran {
+        self.run_model("llama", settings)
+    }
+
+    fn run_model(&self, kind: &str, settings: &[(&str, &str)]) -> Ran {
+        let (curve, begun, warnings) = (Curve::default(), Arc::default(), Arc::default());
+        let summary = self.job(kind, settings).and_then(|job| {
+            let watcher = |rank| {
+                let (curve, begun, warnings) =
+                    (Arc::clone(&curve), Arc::clone(&begun), Arc::clone(&warnings));
+                Ok(Watcher { rank, curve, begun, warnings })
+            };
+            let limits =
+                Limits { step: Duration::from_secs(60), start: Duration::from_secs(60), ..Limits::default() };
+            run_threads(&job, &limits, &Terms { stop: Arc::default(), restart: 0 }, watcher)
+        });
+        let taken = |it: &Mutex<Vec<_>>| std::mem::take(&mut *it.lock().unwrap());
+        Ran {
+            curve: taken(&curve),
+            begun: std::mem::take(&mut *begun.lock().unwrap()),
+            warnings: std::mem::take(&mut *warnings.lock().unwrap()),
+            summary,
+        }
+    }
+}
+
+fn curve(mesh: &str, more: &[(&str, &str)]) -> Vec<(u64, u32)> {
+    let place = Place::new();
+    let mut settings = vec![("parallelism.mesh", mesh)];
+    settings.extend(more);
+    let ran = place.run(&settings);
+    ran.summary.unwrap();
+    ran.curve
+}
+
+#[test]
+fn losses_have_the_same_bits_on_every_mesh_and_with_every_schedule() {
+    let alone = curve("1x1x1", &[]);
+    assert_eq!(alone.len(), 4);
+    for mesh in ["2x1x1", "1x2x1", "1x1x2", "2x2x2", "4x2x1"] {
+        for schedule in ["1F1B", "GPipe"] {
+            assert_eq!(curve(mesh, &[("parallelism.schedule", schedule)]), alone, "{mesh} {schedule}");
+        }
+    }
+}
+
+#[test]
+fn a_run_goes_on_from_its_checkpoint_on_any_mesh_as_if_nothing_had_happened() {
+    let whole = curve("1x1x1", &[("training.steps", "8")]);
+    let place = Place::new();
+    let mut found = Vec::new();
+    for (mesh, steps, from) in
+        [("2x2x1", "2", None), ("1x2x2", "5", Some(2)), ("4x1x2", "6", Some(5)), ("1x1x1", "8", Some(6))]
+    {
+        let ran = place.run(&[
+            ("parallelism.mesh", mesh),
+            ("training.steps", steps),
+            ("lr_scheduler.decay_steps", "8"),
+        ]);
+        ran.summary.unwrap();
+        assert_eq!(ran.warnings, Vec::<String>::new());
+        assert_eq!(ran.begun[0].step, from.unwrap_or(0), "{mesh}");
+        assert_eq!(ran.begun[0].from.is_some(), from.is_some(), "{mesh}");
+        found.extend(ran.curve);
+    }
+    let whole_with_the_same_rates =
+        curve("1x1x1", &[("training.steps", "8"), ("lr_scheduler.decay_steps", "8")]);
+    assert_eq!(found, whole_with_the_same_rates);
+    assert_eq!(found.len(), whole.len());
+}
+
+#[test]
+fn a_tied_model_trains_alike_on_one_stage_and_on_many() {
+    let curve = |mesh| {
+        let ran = Place::new().run_model("gpt2", &[("parallelism.mesh", mesh)]);
+        ran.summary.unwrap();
+        ran.curve
+    };
+    let alone = curve("1x1x1");
+    assert_eq!(alone.len(), 4);
+    for mesh in ["1x4x1", "2x2x2"] {
+        assert_eq!(curve(mesh), alone, "{mesh}");
+    }
+}
+
+#[test]
+fn losses_that_are_not_numbers_stop_all_ranks_before_the_update() {
+    let place = Place::new();
+    let poisoned = [("parallelism.mesh", "2x2x1"), ("debug.nan_step", "3"), ("debug.nan_rank", "3")];
+    let ran = place.run(&poisoned);
+    let error = ran.summary.unwrap_err();
+    assert_eq!(error.kind(), crate::ErrorKind::NotFinite, "{error}");
+    assert!(error.to_string().contains("rank 3"), "{error}");
+    assert_eq!(ran.curve.len(), 2);
+    let again = place.run(&[("parallelism.mesh", "2x2x1")]);
+    again.summary.unwrap();
+    assert_eq!((again.begun[0].step, again.curve.len()), (2, 2));
+}
+
+#[test]
+fn a_damaged_checkpoint_is_named_and_the_one_before_it_taken_or_the_run_stops() {
+    let place = Place::new();
+    place.run(&[]).summary.unwrap();
+    let newest = newest_folder(&place);
+    let blob = std::fs::read_dir(newest.join("data")).unwrap().flatten().next().unwrap().path();
+    let mut bytes = std::fs::read(&blob).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&blob, bytes).unwrap();
+    let stopped = place.run(&[("training.steps", "6"), ("checkpoint.on_damage", "stop")]);
+    assert_eq!(stopped.summary.unwrap_err().kind(), crate::ErrorKind::Corrupt);
+    let ran = place.run(&[("training.steps", "6")]);
+    ran.summary.unwrap();
+    assert_eq!(ran.begun[0].step, 2);
+    assert!(ran.warnings[0].contains("step 4 is damaged"), "{:?}", ran.warnings);
+    let none =
+        place.run(&[("training.steps", "6"), ("checkpoint.run", "other"), ("checkpoint.resume", "require")]);
+    assert_eq!(none.summary.unwrap_err().kind(), crate::ErrorKind::NotFound);
+}
+
+#[test]
+fn a_checkpoint_of_another_model_or_geometry_is_refused_by_what_differs() {
+    let place = Place::new();
+    place.run(&[]).summary.unwrap();
+    let other = place.run(&[("training.steps", "6"), ("model.ffn", "32")]);
+    let error = other.summary.unwrap_err();
+    assert_eq!(error.kind(), crate::ErrorKind::Incompatible);
+    assert!(error.to_string().contains("layers.0.feed_forward.w1.weight"), "{error}");
+    let other = place.run(&[("training.steps", "6"), ("exact.virtual_tp", "4")]);
+    assert!(other.summary.unwrap_err().to_string().contains("4 virtual tp ranks"));
+}
+
+fn newest_folder(place: &Place) -> std::path::PathBuf {
+    let entries = std::fs::read_dir(place.path().join("root")).unwrap().flatten();
+    let steps = entries.map(|entry| entry.path()).filter(|path| path.to_string_lossy().contains("step-"));
+    steps.max().unwrap()
+}

@@ -1,0 +1,106 @@
+//! The ranks of a run: threads of this process, or this process among others.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
+
+use super::{Job, Observer, Summary, rank::Rank};
+use crate::{
+    Error, Result,
+    transport::{Limits, Transport, local},
+};
+
+/// Stack of a rank's thread: backward walks the graph of a part, and libtorch's frames are large.
+const STACK: usize = 8 << 20;
+
+/// What a rank is told beside its job.
+#[derive(Debug, Clone)]
+pub struct Terms {
+    /// Set by whoever wants the run to end: it saves, and stops.
+    pub stop: Arc<AtomicBool>,
+    /// How often the run was started again by its launcher.
+    pub restart: u64,
+}
+
+/// Runs one rank: the calling thread, from its groups to its last save.
+///
+/// # Errors
+/// Whatever ends the run on this rank.
+pub fn run_rank(
+    job: &Job,
+    transport: &dyn Transport,
+    observer: &mut dyn Observer,
+    terms: &Terms,
+) -> Result<Summary> {
+    // Products must have the same bits on every machine, and ranks share the cores.
+    tch::set_num_threads(1);
+    Rank::begin(job, transport, observer, terms)?.train()
+}
+
+/// Runs all ranks as threads of this process; `observe` makes each rank's observer, in its thread. Gives rank 0's summary.
+///
+/// # Errors
+/// The failure of the rank that failed first, as far as that is known: others fail because of it.
+pub fn run_threads<O: Observer>(
+    job: &Job,
+    limits: &Limits,
+    terms: &Terms,
+    observe: impl Fn(usize) -> Result<O> + Sync,
+) -> Result<Summary> {
+    tch::set_num_threads(1);
+    let failed_before = AtomicBool::new(false);
+    let one = |transport: local::LocalTransport| -> Result<Summary, (bool, Error)> {
+        let rank = transport.rank();
+        let ended = observe(rank).and_then(|mut observer| run_rank(job, &transport, &mut observer, terms));
+        ended.map_err(|error| {
+            let first = !failed_before.swap(true, Ordering::SeqCst);
+            transport.abort(&error.to_string());
+            (first, error.at(format!("rank {rank}")))
+        })
+    };
+    let ended: Vec<Result<Summary, (bool, Error)>> = thread::scope(|scope| {
+        let threads: Vec<_> = local::World::new(job.ranks(), limits.clone())
+            .into_iter()
+            .map(|transport| {
+                let name = format!("rank-{}", transport.rank());
+                thread::Builder::new().name(name).stack_size(STACK).spawn_scoped(scope, || one(transport))
+            })
+            .collect();
+        threads.into_iter().map(|started| ended(started.map(thread::ScopedJoinHandle::join))).collect()
+    });
+    verdict(ended)
+}
+
+type Joined = std::io::Result<thread::Result<Result<Summary, (bool, Error)>>>;
+
+fn ended(joined: Joined) -> Result<Summary, (bool, Error)> {
+    match joined {
+        Ok(Ok(ended)) => ended,
+        Ok(Err(_)) => Err((true, Error::internal("a rank panicked"))),
+        Err(error) => Err((true, Error::from(error))),
+    }
+}
+
+fn verdict(ended: Vec<Result<Summary, (bool, Error)>>) -> Result<Summary> {
+    let mut summary = None;
+    let mut failure: Option<(bool, Error)> = None;
+    for end in ended {
+        match end {
+            Ok(done) => summary = summary.or(Some(done)),
+            Err((first, error)) => {
+                if failure.is_none() || (first && failure.as_ref().is_some_and(|(known, _)| !known)) {
+                    failure = Some((first, error));
+                }
+            }
+        }
+    }
+    match (failure, summary) {
+        (Some((_, error)), _) => Err(error),
+        (None, Some(summary)) => Ok(summary),
+        (None, None) => Err(Error::internal("a run without ranks")),
+    }
+}
