@@ -61,12 +61,12 @@ fn log(folder: &Path, rank: usize) -> String {
 fn ranks_are_told_who_they_are_and_their_lines_are_told_apart() {
     let folder = tempfile::tempdir().unwrap();
     let script = "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK $MASTER_ADDR \
-                  $TORCHELASTIC_RESTART_COUNT $TORCHELASTIC_RUN_ID $OMP_NUM_THREADS; test $MASTER_PORT -gt 0; echo bad >&2";
+                  $TORCHELASTIC_RESTART_COUNT $TORCHELASTIC_RUN_ID $OMP_NUM_THREADS $TORCHELASTIC_USE_AGENT_STORE; test $MASTER_PORT -gt 0; echo bad >&2";
     let answer = launch(folder.path(), &["--nproc", "2", "--run-id", "mine"], script);
     assert_eq!(answer.code, Some(0), "{}", answer.err);
     let mut lines: Vec<&str> = answer.out.lines().collect();
     lines.sort_unstable();
-    assert_eq!(lines, ["[0] 0/2 0/2 0 127.0.0.1 0 mine 1", "[1] 1/2 1/2 0 127.0.0.1 0 mine 1"]);
+    assert_eq!(lines, ["[0] 0/2 0/2 0 127.0.0.1 0 mine 1 True", "[1] 1/2 1/2 0 127.0.0.1 0 mine 1 True"]);
     answer.says(&["[0] bad", "[1] bad", "launch  2 workers (pids "]);
     let kept = log(folder.path(), 1);
     assert!(kept.starts_with("=== rank 1, restart 0 ===\n") && kept.contains("1/2 1/2"), "{kept}");

@@ -23,6 +23,6 @@ mod worker;
 pub use guard::guarded;
 pub use plan::{Plan, Shown};
 pub use ranks::{Launcher, Ranks};
-pub use store::{Hosted, RankZero, StoreHost};
+pub use store::{Hosted, RankZero, Served, StoreHost};
 pub use supervise::{Outcome, launch};
 pub use verdict::{Ending, Meaning, Reaction};

@@ -1,8 +1,8 @@
 //! Who serves the store that ranks meet at, and on which port.
 
-use std::{any::Any, fmt, io, net::TcpListener};
+use std::{any::Any, fmt, io, net::TcpListener, time::Duration};
 
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, torch::c10d::Store};
 
 /// Serves a store, or leaves that to rank 0.
 pub trait StoreHost {
@@ -42,6 +42,26 @@ impl StoreHost for RankZero {
             .and_then(|listener| listener.local_addr())
             .map_err(|error| taken(address, port, error))?;
         Ok(Hosted { port: bound.port(), served: false, server: Box::new(()) })
+    }
+}
+
+/// Serves libtorch's own store in the launcher: it outlives every rank, so that those that are left can tell who died.
+#[derive(Debug, Clone, Copy)]
+pub struct Served;
+
+/// How long the launcher waits for its own store.
+const LIMIT: Duration = Duration::from_secs(30);
+
+impl StoreHost for Served {
+    fn start(&self, address: &str, port: Option<u16>) -> Result<Hosted> {
+        if port.is_some() {
+            // Says in words what the store would say in libtorch's.
+            RankZero.start(address, port)?;
+        }
+        let (store, port) = Store::serve(address, port.unwrap_or(0), LIMIT).map_err(|error| {
+            Error::new(ErrorKind::Io, format!("cannot serve a store on {address}: {error}")).caused_by(error)
+        })?;
+        Ok(Hosted { port, served: true, server: Box::new(store) })
     }
 }
 

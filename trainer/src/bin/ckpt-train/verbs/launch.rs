@@ -10,7 +10,7 @@ use std::{
 use trainer::{
     Error, ErrorKind, Result,
     config::check_world,
-    launch::{Outcome, Plan, RankZero, launch},
+    launch::{Outcome, Plan, Served, launch},
 };
 
 use crate::{
@@ -25,7 +25,7 @@ pub(super) fn run(options: Launch) -> Result<u8> {
     }
     let plan = plan(options)?;
     let interrupt = Interrupt::install()?;
-    let outcome = launch(&plan, &RankZero, &|| interrupt.seen(), &mut |line| eprintln!("launch  {line}"))?;
+    let outcome = launch(&plan, &Served, &|| interrupt.seen(), &mut |line| eprintln!("launch  {line}"))?;
     Ok(match outcome {
         Outcome::Done => exit::DONE.number,
         Outcome::Failed(ending) => ending.code(),
