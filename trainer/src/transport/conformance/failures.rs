@@ -30,6 +30,12 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "a peer that is gone ends a collective at once", ranks: 3, step: LONG, run: gone },
     Case { name: "a peer that is gone ends a receive at once", ranks: 2, step: LONG, run: gone_sender },
     Case { name: "a rank that aborts ends the waits of all others", ranks: 3, step: LONG, run: aborts },
+    Case {
+        name: "a rank that aborts with messages under way ends the waits for it",
+        ranks: 3,
+        step: LONG,
+        run: aborts_sending,
+    },
     Case { name: "members with different purposes are both named", ranks: 2, step: LONG, run: purposes },
     Case { name: "a part that is not as announced is refused", ranks: 2, step: LONG, run: belied },
     Case { name: "misuse is refused before anything is sent", ranks: 2, step: LONG, run: misuse },
@@ -128,6 +134,24 @@ fn aborts(transport: &dyn Transport) -> Result<()> {
     };
     within(since, SOON)?;
     refused(outcome, ErrorKind::Peer, &["rank 2", "the loss is not finite"])
+}
+
+fn aborts_sending(transport: &dyn Transport) -> Result<()> {
+    let pause = Duration::from_millis(800);
+    if transport.rank() == 0 {
+        transport.send(2, &header(0), &[floats(0, 4)?])?;
+        transport.abort(&"the disk is full");
+        std::thread::sleep(pause);
+        return Ok(());
+    }
+    if transport.rank() == 2 {
+        std::thread::sleep(pause);
+        return Ok(());
+    }
+    let since = Instant::now();
+    let outcome = transport.recv(0, &header(0));
+    within(since, SOON)?;
+    refused(outcome, ErrorKind::Peer, &["rank 0", "the disk is full"])
 }
 
 fn purposes(transport: &dyn Transport) -> Result<()> {

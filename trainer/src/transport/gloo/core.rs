@@ -5,6 +5,7 @@
 
 use std::{
     cell::{Cell, RefCell},
+    collections::VecDeque,
     fmt,
     rc::Rc,
     sync::Arc,
@@ -16,7 +17,7 @@ use crate::{
     Result,
     torch::c10d::{C10dError, Device, ProcessGroup, Store, Work},
     transport::{
-        Limits,
+        Header, Limits,
         failure::{Failure, Outcome},
         scene::Scene,
     },
@@ -27,6 +28,13 @@ const SLACK: Duration = Duration::from_secs(5);
 
 /// The connections of a group, gone after a failure.
 pub(super) type Slot = Rc<RefCell<Option<ProcessGroup>>>;
+
+/// A message under way.
+pub(super) struct Sent {
+    pub(super) to: usize,
+    pub(super) header: Header,
+    pub(super) works: Vec<Work>,
+}
 
 /// One rank's end of everything.
 pub(super) struct Core {
@@ -40,6 +48,8 @@ pub(super) struct Core {
     pub(super) restart: u64,
     /// Whether this rank serves the store.
     pub(super) serves: bool,
+    /// Messages under way, oldest first. They hold connections open, so they go with them.
+    pub(super) sent: RefCell<VecDeque<Sent>>,
     slots: RefCell<Vec<Slot>>,
     broken: RefCell<Option<String>>,
     left: Cell<bool>,
@@ -61,8 +71,8 @@ pub(super) struct Parts {
 impl Core {
     pub(super) fn new(parts: Parts) -> Self {
         let Parts { rank, world, limits, scene, marks, store, device, restart, serves } = parts;
-        let (slots, broken, left) = Default::default();
-        Self { rank, world, limits, scene, marks, store, device, restart, serves, slots, broken, left }
+        let (sent, slots, broken, left) = Default::default();
+        Self { rank, world, limits, scene, marks, store, device, restart, serves, sent, slots, broken, left }
     }
 
     /// Keeps the connections of a group, to close them on a failure.
@@ -152,6 +162,7 @@ impl Core {
     }
 
     fn close(&self) {
+        self.sent.borrow_mut().clear();
         self.slots.borrow_mut().drain(..).for_each(|slot| drop(slot.borrow_mut().take()));
     }
 

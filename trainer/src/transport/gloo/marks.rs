@@ -186,17 +186,13 @@ impl Marks {
     /// The cause of a wait that failed, as far as the marks tell.
     pub(super) fn explain(&self, wait: &Wait<'_>, error: C10dError) -> Failure {
         let _ = self.mine.write(&self.store, &self.keys.mark(self.rank));
-        let found = match error.status {
+        match error.status {
             Status::Late => self.broken().err().unwrap_or_else(|| self.late(wait)),
             Status::Network => self.lost(wait, error),
             Status::Failed => {
-                return self
-                    .broken()
-                    .err()
-                    .unwrap_or(Failure::Torch { what: wait.what.to_string(), why: error.why });
+                self.broken().err().unwrap_or(Failure::Torch { what: wait.what.to_string(), why: error.why })
             }
-        };
-        found
+        }
     }
 
     /// Those who have not entered the collective, or all suspects where the marks do not tell.
@@ -250,8 +246,11 @@ impl Mine {
 impl Drop for Marks {
     fn drop(&mut self) {
         drop(self.stop.take());
-        if let Some(beats) = self.beats.take() {
-            let _ = beats.join();
+        let Some(beats) = self.beats.take() else { return };
+        // A store that does not answer keeps the thread in a call, which must not keep this rank from ending.
+        let until = Instant::now() + Duration::from_secs(2);
+        while !beats.is_finished() && Instant::now() < until {
+            thread::sleep(Duration::from_millis(5));
         }
     }
 }

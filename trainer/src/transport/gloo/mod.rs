@@ -10,6 +10,7 @@
 //! start of a run has its own keys in the store; after a failure this rank's connections are closed, so that its peers err
 //! at once (see `core`), and its error tells the cause as far as the marks in the store do (see `marks`).
 
+mod call;
 mod core;
 mod frame;
 mod group;
@@ -19,7 +20,7 @@ mod wire;
 
 use std::{
     cell::RefCell,
-    collections::{BTreeMap, VecDeque},
+    collections::BTreeMap,
     fmt,
     rc::Rc,
     time::{Duration, Instant},
@@ -29,7 +30,7 @@ use tch::{Device, Kind as Dtype, Tensor};
 
 pub use self::join::{Ranks, rendezvous};
 use self::{
-    core::{Core, Slot},
+    core::{Core, Sent, Slot},
     group::GlooGroup,
     marks::Wait,
 };
@@ -39,7 +40,7 @@ use super::{
 };
 use crate::{
     Result,
-    torch::c10d::{C10dError, ProcessGroup, Work},
+    torch::c10d::{C10dError, ProcessGroup},
 };
 
 const HEADER_TAG: i32 = 1;
@@ -51,16 +52,8 @@ pub struct GlooTransport {
     core: Rc<Core>,
     /// Connections for messages; none in a world of one.
     peers: Option<Slot>,
-    sent: RefCell<VecDeque<Sent>>,
     /// How often each group has been asked for, so that asking again makes another one.
     asked: RefCell<BTreeMap<String, usize>>,
-}
-
-/// A message under way.
-struct Sent {
-    to: usize,
-    header: Header,
-    works: Vec<Work>,
 }
 
 impl GlooTransport {
@@ -72,13 +65,13 @@ impl GlooTransport {
                 core.connect("messages", &members, core.rank, limit).inspect_err(|error| core.fail(error))?,
             ),
         };
-        Ok(Self { core, peers, sent: RefCell::default(), asked: RefCell::default() })
+        Ok(Self { core, peers, asked: RefCell::default() })
     }
 
     fn deliver(&self, to: usize, header: &Header, tensors: &[Tensor]) -> Outcome<()> {
         check::peer(self.core.rank, self.core.world, to)?;
         check::message(header, tensors)?;
-        while self.sent.borrow().len() >= self.core.limits.sends_in_flight.max(1) {
+        while self.core.sent.borrow().len() >= self.core.limits.sends_in_flight.max(1) {
             self.settle()?;
         }
         let packed = wire::pack(header).map_err(|why| Failure::Misuse(format!("{header}: {why}")))?;
@@ -96,13 +89,13 @@ impl GlooTransport {
                 .collect::<std::result::Result<_, _>>()
         };
         let works = self.on_peers(begin)?.map_err(|error| self.undelivered(to, header, error))?;
-        self.sent.borrow_mut().push_back(Sent { to, header: header.clone(), works });
+        self.core.sent.borrow_mut().push_back(Sent { to, header: header.clone(), works });
         Ok(())
     }
 
     /// Waits for the oldest message.
     fn settle(&self) -> Outcome<()> {
-        let oldest = self.sent.borrow_mut().pop_front();
+        let oldest = self.core.sent.borrow_mut().pop_front();
         let Some(Sent { to, header, works }) = oldest else { return Ok(()) };
         let what = format!("rank {to} to take {header}");
         let _waiting = self.core.scene.wait(&what);
@@ -169,7 +162,7 @@ impl GlooTransport {
     }
 
     fn drain(&self) -> Outcome<()> {
-        while !self.sent.borrow().is_empty() {
+        while !self.core.sent.borrow().is_empty() {
             self.settle()?;
         }
         Ok(())

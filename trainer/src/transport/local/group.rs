@@ -66,7 +66,7 @@ impl LocalGroup {
     /// Waits until all members have asked for the group.
     pub(super) fn open(&self) -> Outcome<()> {
         let act = Act { operation: "opening", purpose: Purpose("start".to_owned()) };
-        self.meet(act, Gift::Bytes(Arc::from([])), self.shared.limits.start, |_| Ok(()))
+        self.meet(&act, Gift::Bytes(Arc::from([])), self.shared.limits.start, |_| Ok(()))
     }
 
     fn rank(&self) -> usize {
@@ -76,7 +76,7 @@ impl LocalGroup {
     /// Gives, waits until all members have, and takes.
     fn meet<T>(
         &self,
-        act: Act,
+        act: &Act,
         gift: Gift,
         limit: std::time::Duration,
         take: impl FnOnce(&mut [Option<Gift>]) -> Outcome<T>,
@@ -100,7 +100,7 @@ impl LocalGroup {
         self.shared.wait(&wait, ready, |state| self.missing(state, sequence))
     }
 
-    fn give(&self, sequence: u64, act: Act, gift: Gift) -> Outcome<()> {
+    fn give(&self, sequence: u64, act: &Act, gift: Gift) -> Outcome<()> {
         let mut state = self.shared.lock();
         state.whole(self.rank())?;
         let room = state.rooms.entry(self.room.clone()).or_default();
@@ -110,8 +110,8 @@ impl LocalGroup {
             taken: 0,
         });
         let (first, theirs) = &round.first;
-        if *theirs != act {
-            return Err(self.diverged(&act, self.members[*first], theirs));
+        if theirs != act {
+            return Err(self.diverged(act, self.members[*first], theirs));
         }
         round.given[self.index] = Some(gift);
         if round.complete() {
@@ -146,7 +146,7 @@ impl LocalGroup {
     fn tensors(&self, operation: &'static str, purpose: &Purpose, mine: &Tensor) -> Outcome<Vec<Tensor>> {
         let act = Act { operation, purpose: purpose.clone() };
         let gift = Gift::Tensor(mine.f_contiguous()?.f_detach()?);
-        self.meet(act, gift, self.shared.limits.step, |given| {
+        self.meet(&act, gift, self.shared.limits.step, |given| {
             Ok(given.iter().filter_map(Option::as_ref).filter_map(Gift::tensor).collect())
         })
     }
@@ -161,7 +161,7 @@ impl LocalGroup {
         Ok(found)
     }
 
-    fn exchanged(&self, purpose: &Purpose, parts: Vec<Tensor>, shapes: &[Vec<i64>]) -> Outcome<Vec<Tensor>> {
+    fn exchanged(&self, purpose: &Purpose, parts: &[Tensor], shapes: &[Vec<i64>]) -> Outcome<Vec<Tensor>> {
         let what = self.what("exchange", purpose);
         check::shapes(&what, self.members.len(), shapes)?;
         if parts.len() != self.members.len() {
@@ -177,7 +177,7 @@ impl LocalGroup {
         let act = Act { operation: "exchange", purpose: purpose.clone() };
         let gift = Gift::Parts(parts.collect::<Result<_, _>>()?);
         let mut found = Vec::with_capacity(self.members.len());
-        self.meet(act, gift, self.shared.limits.step, |given| {
+        self.meet(&act, gift, self.shared.limits.step, |given| {
             found.extend(given.iter_mut().flatten().filter_map(|gift| gift.part(self.index)));
             Ok(())
         })?;
@@ -212,7 +212,7 @@ impl LocalGroup {
 
     fn bytes(&self, purpose: &Purpose, mine: &[u8]) -> Outcome<Vec<Vec<u8>>> {
         let act = Act { operation: "all_gather_bytes", purpose: purpose.clone() };
-        let found = self.meet(act, Gift::Bytes(Arc::from(mine)), self.shared.limits.step, |given| {
+        let found = self.meet(&act, Gift::Bytes(Arc::from(mine)), self.shared.limits.step, |given| {
             Ok(given.iter().filter_map(Option::as_ref).filter_map(Gift::bytes).collect::<Vec<_>>())
         })?;
         Ok(found.iter().map(|bytes| bytes.to_vec()).collect())
@@ -237,7 +237,7 @@ impl Group for LocalGroup {
     }
 
     fn exchange(&self, purpose: &Purpose, parts: Vec<Tensor>, shapes: &[Vec<i64>]) -> Result<Vec<Tensor>> {
-        self.shared.guarded(self.rank(), self.exchanged(purpose, parts, shapes))
+        self.shared.guarded(self.rank(), self.exchanged(purpose, &parts, shapes))
     }
 
     fn all_reduce(&self, purpose: &Purpose, mine: Tensor) -> Result<Tensor> {

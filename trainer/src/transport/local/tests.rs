@@ -41,7 +41,7 @@ fn sixty_four_threads_form_all_groups_of_a_mesh() {
 }
 
 #[test]
-fn a_panic_of_one_rank_ends_the_others_at_once() {
+fn what_one_rank_fails_with_reaches_the_others_at_once() {
     let outcomes = run(3, Limits::default(), |rank| {
         let group = rank.group("world", &[0, 1, 2]).unwrap();
         if rank.rank() == 1 {
