@@ -128,14 +128,18 @@ fn what_would_fail_again_is_not_started_again() {
         "data.folder = \"text\"\n[model]\ndim = 8\nlayers = 1\nheads = 2\nffn = 8\n",
     )
     .unwrap();
-    // Passes the launcher's own check, and is refused by the worker: this process is no rank of such a mesh.
+    // Passes the launcher's own check, which does not read the data, and is refused by the worker.
     let run = |arguments: &[&str]| {
         let output = Command::new(EXE).current_dir(folder.path()).args(arguments).output().unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
     let (code, said) = run(&["launch", "-n", "1", "--max-restarts", "3", "--", "-c", "run.toml"]);
-    assert_eq!(code, Some(21), "{said}");
-    assert!(said.contains("exited with code 21 (not supported by this build); not restarting"), "{said}");
+    assert_eq!(code, Some(65), "{said}");
+    assert!(
+        said.contains("exited with code 65 (the training data is missing")
+            && said.contains("; not restarting"),
+        "{said}"
+    );
     let (code, said) = run(&["launch", "-n", "1", "--", "-c", "run.toml", "--training.steps=none"]);
     assert_eq!(code, Some(78));
     assert!(said.contains("`training.steps` is \"none\"") && !said.contains("workers"), "{said}");

@@ -101,6 +101,12 @@ impl Job {
         self.mesh.ranks()
     }
 
+    /// Number of parameters; a tied one counts once.
+    #[must_use]
+    pub fn parameters(&self) -> i64 {
+        self.model.params().iter().map(|spec| spec.shape.iter().product::<i64>()).sum()
+    }
+
     /// What it computes, for the launcher and for people: stages with their names.
     ///
     /// # Errors

@@ -15,7 +15,9 @@ mod batches;
 mod job;
 mod observe;
 mod rank;
+mod recording;
 mod report;
+mod start;
 #[cfg(test)]
 mod tests;
 mod world;
@@ -23,4 +25,6 @@ mod world;
 pub use job::Job;
 pub use observe::{Begun, Observer, StepDone};
 pub use rank::{Ended, Summary};
+pub use recording::{Recording, SAMPLES};
+pub use start::train;
 pub use world::{Terms, run_rank, run_threads};

@@ -36,7 +36,9 @@ pub struct StepDone {
     pub tokens: u64,
     /// From its begin to the end of its update.
     pub took: Duration,
-    /// Waiting for the shards' copy, before the update.
+    /// Of that, reading its samples.
+    pub reading: Duration,
+    /// Of that, waiting for the shards' copy, before the update.
     pub stall: Duration,
     /// Samples consumed before it.
     pub cursor: u64,

@@ -71,6 +71,8 @@ pub(super) struct Rank<'a> {
     /// Attempts at saves of this incarnation: a failed one leaves its folder behind.
     attempts: u32,
     stall: Duration,
+    /// Reading the samples of this step.
+    reading: Duration,
     saved: VecDeque<Saved>,
 }
 
@@ -109,7 +111,7 @@ impl<'a> Rank<'a> {
         let described = job.described()?.in_epoch(choice.epoch, choice.parent());
         let run = take_up(job, &state, &root, &choice, &described, observer)?;
         let saver = Saver::new(saver_options(job, root, transport.rank(), choice.epoch, observer)?);
-        let (attempts, stall, saved) = (0, Duration::ZERO, VecDeque::new());
+        let (attempts, stall, reading, saved) = (0, Duration::ZERO, Duration::ZERO, VecDeque::new());
         Ok(Self {
             job,
             transport,
@@ -124,6 +126,7 @@ impl<'a> Rank<'a> {
             terms,
             attempts,
             stall,
+            reading,
             saved,
         })
     }
@@ -179,6 +182,7 @@ impl<'a> Rank<'a> {
             rate,
             tokens: self.tokens(),
             took: began.elapsed(),
+            reading: self.reading,
             stall: waited,
             cursor,
             saving: self.saver.is_busy(),
@@ -207,7 +211,9 @@ impl<'a> Rank<'a> {
         let stages: Vec<Stage<'_>> = stages.into_iter().map(stage).collect::<Result<_>>()?;
         let wants =
             Wants { tokens: stages.iter().any(Stage::is_first), targets: stages.iter().any(Stage::is_last) };
+        let reading = Instant::now();
         let batches = job.batches(self.run.cursor, self.at.dp, wants)?;
+        self.reading = reading.elapsed();
         let peers = job.mesh.group(self.at, Axis::Pp);
         let links = Links {
             transport: self.transport,

@@ -1,12 +1,18 @@
 //! `ckpt-train train`: resolves the configuration, finds out which rank this is, and trains.
 
+use std::sync::{Arc, atomic::AtomicBool};
+
+use signal_hook::{
+    consts::{SIGINT, SIGTERM},
+    flag,
+};
 use trainer::{
-    Error, ErrorKind, Result,
-    config::{Resolved, check_world},
+    Error, Result,
     launch::Ranks,
+    run::{self, Ended, Terms},
 };
 
-use crate::cli::Train;
+use crate::{cli::Train, exit};
 
 pub(super) fn run(options: &Train) -> Result<u8> {
     let resolved = options.source.resolve()?;
@@ -14,15 +20,22 @@ pub(super) fn run(options: &Train) -> Result<u8> {
         return super::print(&resolved.to_toml()?);
     }
     let ranks = Ranks::from_env()?;
-    if ranks.world > 1 {
-        check_world(resolved.config.parallelism.mesh, ranks.world)?;
-    }
-    start(&resolved, &ranks)
+    let stop = stop_on_signals()?;
+    let summary = run::train(resolved, &ranks, &Terms { stop, restart: u64::from(ranks.restart) })?;
+    Ok(match summary.ended {
+        Ended::Done => exit::DONE.number,
+        Ended::Stopped => exit::TERMINATED.number,
+    })
 }
 
-/// The one place where training begins: `trainer::run::train(&resolved, &ranks)`, once this build has it.
-fn start(resolved: &Resolved, ranks: &Ranks) -> Result<u8> {
-    let mesh = resolved.config.parallelism.mesh;
-    let said = format!("this build has no training loop yet (mesh {mesh}; {ranks})");
-    Err(Error::new(ErrorKind::Unsupported, said).hint("--print-config shows what would be trained"))
+/// The first signal asks to save and stop at the end of the step; the second ends the process.
+fn stop_on_signals() -> Result<Arc<AtomicBool>> {
+    let failed = |error| Error::internal("cannot install signal handlers").caused_by(error);
+    let stop = Arc::new(AtomicBool::new(false));
+    for (signal, code) in [(SIGINT, exit::INTERRUPTED), (SIGTERM, exit::TERMINATED)] {
+        flag::register_conditional_shutdown(signal, i32::from(code.number), Arc::clone(&stop))
+            .map_err(failed)?;
+        flag::register(signal, Arc::clone(&stop)).map_err(failed)?;
+    }
+    Ok(stop)
 }

@@ -1,0 +1,144 @@
+//! [`Recording`]: the observer of a real run: console, metrics, the log of consumed samples.
+
+use std::{
+    io::{self, Write},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use super::{Begun, Job, Observer, StepDone, Summary};
+use crate::{
+    Result,
+    checkpoint::Saved,
+    data::log,
+    metrics::{Recorder, Save, Start, Step, SystemClock, Value},
+};
+
+/// Name of the log of consumed samples, in the folder of the metrics.
+pub const SAMPLES: &str = "samples.jsonl";
+
+/// Writes down what one rank does.
+#[derive(Debug)]
+pub struct Recording<'a> {
+    job: &'a Job,
+    rank: usize,
+    folder: PathBuf,
+    files: Option<Files>,
+}
+
+#[derive(Debug)]
+struct Files {
+    recorder: Recorder,
+    /// On rank 0: one log for the whole run.
+    samples: Option<log::Writer>,
+}
+
+impl<'a> Recording<'a> {
+    /// The recording of a rank; its files are opened when the run begins.
+    #[must_use]
+    pub fn new(job: &'a Job, rank: usize) -> Self {
+        let folder = Path::new(&job.config.config.metrics.folder).to_path_buf();
+        Self { job, rank, folder, files: None }
+    }
+
+    fn recorder(&mut self) -> Option<&mut Recorder> {
+        self.files.as_mut().map(|files| &mut files.recorder)
+    }
+
+    fn say(&self, line: &str) {
+        if self.rank == 0 {
+            // A console that is gone is no reason to stop training.
+            let _ = writeln!(io::stderr(), "{line}");
+        }
+    }
+}
+
+impl Observer for Recording<'_> {
+    fn begun(&mut self, begun: &Begun) -> Result<()> {
+        let named = |seq: u64| (begun.step, format!("seq:{seq} step {}", begun.step));
+        let restart_us = u64::try_from(begun.took.as_micros()).unwrap_or(u64::MAX);
+        let start = Start { incarnation: begun.epoch, resumed_from: begun.from.map(named), restart_us };
+        let log_freq = self.job.config.config.metrics.log_freq;
+        let recorder = Recorder::open(&self.folder, self.rank, log_freq, &start, Arc::new(SystemClock))?;
+        let path = self.folder.join(SAMPLES);
+        let samples = (self.rank == 0)
+            .then(|| log::Writer::open(&path, begun.epoch, begun.step, begun.cursor))
+            .transpose()?;
+        self.files = Some(Files { recorder, samples });
+        let (mesh, root) = (self.job.mesh, &self.job.config.config.checkpoint.root);
+        self.say(&match begun.from {
+            None => format!("start  mesh {mesh}, {} parameters, saving to {root}", self.job.parameters()),
+            Some(seq) => format!(
+                "resume  mesh {mesh}, from checkpoint seq:{seq} of step {} in {root}, loaded in {:.2} s",
+                begun.step,
+                begun.took.as_secs_f64()
+            ),
+        });
+        Ok(())
+    }
+
+    fn step(&mut self, step: &StepDone) -> Result<()> {
+        let samples = self.job.stream.step_samples(step.cursor, self.job.config.batches.global);
+        let Some(files) = self.files.as_mut() else { return Ok(()) };
+        if let Some(log) = files.samples.as_mut() {
+            log.step(step.step, step.cursor, &samples)?;
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "the norm's f32 is what clipping sees")]
+        let grad_norm = step.norm as f32;
+        files.recorder.step(
+            &Step {
+                step: step.step,
+                loss: step.loss,
+                grad_norm,
+                lr: step.rate,
+                tokens: step.tokens,
+                seconds: step.took.as_secs_f64(),
+                data_seconds: step.reading.as_secs_f64(),
+                stall_seconds: step.stall.as_secs_f64(),
+            },
+            &mut io::stdout(),
+        )
+    }
+
+    fn saving(&mut self, step: u64, back_pressure: Duration) -> Result<()> {
+        if back_pressure > Duration::from_millis(100) {
+            let waited = back_pressure.as_secs_f64();
+            self.say(&format!("warn  the save before step {step} was still under way: waited {waited:.2} s"));
+        }
+        let value = Value::F64(back_pressure.as_secs_f64());
+        self.recorder().map_or(Ok(()), |recorder| recorder.value(step, "checkpoint/back_pressure(s)", &value))
+    }
+
+    fn saved(&mut self, saved: &Saved) -> Result<()> {
+        if let Some(seq) = saved.sequence {
+            self.say(&format!("saved  step {} as seq:{seq}", saved.step));
+        }
+        let save = Save {
+            step: saved.step,
+            bytes: saved.bytes,
+            stage_seconds: saved.staging.as_secs_f64(),
+            write_seconds: saved.writing.as_secs_f64(),
+            commit_seconds: saved.committing.as_secs_f64(),
+        };
+        self.recorder().map_or(Ok(()), |recorder| recorder.save(&save))
+    }
+
+    fn warn(&mut self, text: &str) -> Result<()> {
+        self.say(&format!("warn  {text}"));
+        Ok(())
+    }
+
+    fn ended(&mut self, _: &Summary) -> Result<()> {
+        if let Some(summary) = self.recorder().map(|recorder| recorder.summary().to_string()) {
+            self.say(&summary);
+        }
+        Ok(())
+    }
+
+    fn speaker(&self) -> Arc<dyn Fn(&str) + Send + Sync> {
+        Arc::new(|line| {
+            let _ = writeln!(io::stderr(), "{line}");
+        })
+    }
+}
