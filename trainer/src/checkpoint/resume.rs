@@ -125,10 +125,8 @@ impl Resume {
             .skipped
             .iter()
             .map(|skipped| {
-                let first = skipped
-                    .findings
-                    .first()
-                    .map_or_else(String::new, |finding| format!("{}", finding.message));
+                let first =
+                    skipped.findings.first().map_or_else(String::new, |finding| finding.message.to_string());
                 let more = skipped.findings.len().saturating_sub(1);
                 let mut text =
                     format!("checkpoint seq:{} of step {} is damaged: {first}", skipped.seq, skipped.step);

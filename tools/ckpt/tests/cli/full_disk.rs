@@ -78,9 +78,9 @@ fn a_full_disk_is_74_with_nothing_half_visible_and_older_targets_whole() {
             assert!(left.starts_with('.'), "{format}: {left} is left in sight");
             let left = place.path("disk").join(left);
             if left.is_dir() {
-                std::fs::remove_dir_all(left).unwrap()
+                std::fs::remove_dir_all(left).unwrap();
             } else {
-                std::fs::remove_file(left).unwrap()
+                std::fs::remove_file(left).unwrap();
             }
         }
     }
