@@ -12,6 +12,7 @@
 //! all stop at the same step; nothing is updated in a step that failed.
 
 mod batches;
+mod faults;
 mod job;
 mod observe;
 mod rank;

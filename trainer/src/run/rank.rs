@@ -13,6 +13,7 @@ use dcp::store::Root;
 use super::{
     Job, Observer, Terms,
     batches::Wants,
+    faults::Faults,
     observe::{Begun, StepDone},
     report::{Report, SaveReport, Verdict},
 };
@@ -149,6 +150,7 @@ impl<'a> Rank<'a> {
     }
 
     fn step(&mut self) -> Result<Verdict> {
+        self.faults().before(self.run.step + 1)?;
         let began = Instant::now();
         let losses = self.forward_backward()?;
         let finished = self.saver.finished();
@@ -224,15 +226,13 @@ impl<'a> Rank<'a> {
         let first = self.at.dp * batches.len();
         let place = (self.run.step + 1, first);
         let (losses, _) = PipelineRunner::run(&job.program, self.at.pp, links, stages, &batches, place)?;
-        let poison = self.poison();
+        let poison = self.faults().poison(self.run.step + 1);
         Ok(losses.into_iter().map(|loss| (loss.global, poison.unwrap_or(loss.bits))).collect())
     }
 
-    /// The fault switch: this rank's losses of one step are not numbers.
-    fn poison(&self) -> Option<u32> {
-        let debug = &self.job.config.config.debug;
-        let here = debug.nan_step == self.run.step + 1 && debug.nan_rank == self.transport.rank() as u64;
-        here.then(|| f32::NAN.to_bits())
+    fn faults(&self) -> Faults<'a> {
+        let (rank, restart) = (self.transport.rank(), self.terms.restart);
+        Faults { wanted: &self.job.config.config.debug, rank, restart }
     }
 
     fn tokens(&self) -> u64 {
