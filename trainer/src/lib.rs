@@ -28,6 +28,7 @@ pub mod data;
 pub mod error;
 pub mod exact;
 pub mod fsdp;
+pub mod generate;
 pub mod init;
 pub mod launch;
 pub mod mesh;

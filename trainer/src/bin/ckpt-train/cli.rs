@@ -3,6 +3,7 @@
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
+use dcp::formats::native::{Revision, RevisionError};
 use trainer::{
     Result,
     config::{self, Override, Resolved},
@@ -32,6 +33,8 @@ pub(crate) enum Verb {
         #[command(subcommand)]
         verb: Data,
     },
+    /// Continue a text with the model of a checkpoint.
+    Generate(Generate),
     /// Compare the losses of two runs, bit for bit.
     Compare {
         /// A rank's metrics of one run: metrics/rank_00000.jsonl.
@@ -104,6 +107,25 @@ pub(crate) enum ConfigVerb {
     Keys,
 }
 
+/// Options of `generate`.
+#[derive(Debug, Args)]
+pub(crate) struct Generate {
+    /// The run's store: folder or URL.
+    pub(crate) root: String,
+    /// Which of its checkpoints: latest, latest~N, step:N, seq:N, tag:NAME.
+    #[arg(long, default_value = "latest", value_name = "REVISION", value_parser = revision)]
+    pub(crate) revision: Revision,
+    /// The text to continue; its bytes are the tokens.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) prompt: String,
+    /// How many tokens to add, each the likeliest.
+    #[arg(long, default_value_t = 32, value_name = "N")]
+    pub(crate) tokens: usize,
+    /// Also write prompt, logits behind each of its tokens, and continuation as a safetensors file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) logits: Option<PathBuf>,
+}
+
 /// What to look at.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Data {
@@ -152,6 +174,10 @@ pub(crate) struct Launch {
     /// Arguments of `ckpt-train train`, or of the program.
     #[arg(last = true, value_name = "ARGUMENTS")]
     pub(crate) arguments: Vec<OsString>,
+}
+
+fn revision(text: &str) -> std::result::Result<Revision, RevisionError> {
+    text.parse()
 }
 
 fn lapse(text: &str) -> std::result::Result<Duration, String> {

@@ -3,6 +3,7 @@
 mod compare;
 mod config;
 mod data;
+mod generate;
 mod launch;
 mod train;
 
@@ -22,6 +23,7 @@ pub(crate) fn run(cli: Cli) -> Result<u8> {
         Verb::Launch(options) => launch::run(options),
         Verb::Config(options) => config::run(&options),
         Verb::Data { verb } => data::run(&verb),
+        Verb::Generate(options) => generate::run(&options),
         Verb::Compare { first, second, name } => compare::run(&first, &second, &name),
         Verb::ExitCodes => exit_codes(),
         Verb::Guard { launcher, command } => match command.split_first() {
