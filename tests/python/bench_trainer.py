@@ -1,15 +1,16 @@
-"""Time forward and backward of a Llama in eager PyTorch, for comparison with the trainer's `forward_backward` example.
+"""Train a Llama in eager PyTorch, so many steps at a time as it is told: what the trainer's `in_turns` is measured against.
 
-    bench_trainer.py SIZES.toml ROWS LENGTH REPEATS
+    bench_trainer.py TEXT --sizes JSON --rows N --length N --microbatches N [--fused]
 
-Same sizes file, same token ids, one thread, f32. Prints one line of JSON like the example's. The model is written the way
+Each line on stdin is a number of steps; after them it prints one line of JSON: the seconds of each step, and the last loss. The end of stdin ends it. One thread, f32; a step reads its bytes out of TEXT, goes forward and back, clips by
+`clip_grad_norm_` and updates by `torch.optim.AdamW` as it is by default, or its fused form. The model is written the way
 TorchTitan's is: complex rotary positions, grouped-query attention by `scaled_dot_product_attention`, SwiGLU, RMS norms.
 """
 
+import argparse
 import json
 import sys
 import time
-import tomllib
 
 import torch
 from torch import nn
@@ -80,37 +81,60 @@ class Llama(nn.Module):
         return self.output(self.norm(x))
 
 
-def ids(count, vocab):
-    state = 1
-    for _ in range(count):
-        state = state * 48_271 % 2_147_483_647
-        yield state % vocab
+class Training:
+    def __init__(self, given):
+        self.given = given
+        self.model = Llama(given.sizes)
+        self.text = torch.frombuffer(bytearray(open(given.text, "rb").read()), dtype=torch.uint8)
+        kept = [p for p in self.model.parameters() if p.dim() < 2]
+        decayed = [p for p in self.model.parameters() if p.dim() >= 2]
+        groups = [{"params": decayed, "weight_decay": 0.1}, {"params": kept, "weight_decay": 0.0}]
+        fused = True if given.fused else None
+        self.optimizer = torch.optim.AdamW(groups, lr=3e-4, betas=(0.9, 0.95), eps=1e-8, fused=fused)
+        self.cursor = 0
+
+    def batch(self):
+        rows, length = self.given.rows, self.given.length
+        starts = [(self.cursor + row) * 40_503 * length % (len(self.text) - length - 1) for row in range(rows)]
+        self.cursor += rows
+        samples = torch.stack([self.text[start:start + length + 1] for start in starts]).long()
+        return samples[:, :-1], samples[:, 1:].flatten()
+
+    def step(self):
+        self.optimizer.zero_grad(set_to_none=True)
+        batches = [self.batch() for _ in range(self.given.microbatches)]
+        count = sum(targets.numel() for _, targets in batches)
+        total = 0.0
+        for tokens, targets in batches:
+            loss = F.cross_entropy(self.model(tokens).flatten(0, 1), targets, reduction="sum")
+            total += loss.item()
+            (loss / count).backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0, error_if_nonfinite=True)
+        self.optimizer.step()
+        return total / count
 
 
-def step(model, tokens, targets):
-    model.zero_grad(set_to_none=True)
-    start = time.perf_counter()
-    logits = model(tokens).flatten(0, 1)
-    loss = F.cross_entropy(logits, targets.flatten(), reduction="sum")
-    value = loss.item() / targets.numel()
-    forward = time.perf_counter() - start
-    start = time.perf_counter()
-    loss.backward()
-    return {"forward": forward, "backward": time.perf_counter() - start, "weights": 0.0, "loss": value}
+def turn(training, steps):
+    seconds = []
+    for _ in range(steps):
+        began = time.perf_counter()
+        loss = training.step()
+        seconds.append(time.perf_counter() - began)
+    parameters = sum(p.numel() for p in training.model.parameters())
+    return {"steps": seconds, "parameters": parameters, "loss": loss}
 
 
 def main():
-    path, rows, length, repeats = sys.argv[1], *map(int, sys.argv[2:5])
+    parser = argparse.ArgumentParser()
+    parser.add_argument("text")
+    parser.add_argument("--sizes", type=json.loads, required=True)
+    for name in ["rows", "length", "microbatches"]:
+        parser.add_argument(f"--{name}", type=int, required=True)
+    parser.add_argument("--fused", action="store_true")
     torch.set_num_threads(1)
-    with open(path, "rb") as file:
-        sizes = tomllib.load(file)
-    model = Llama(sizes)
-    flat = torch.tensor(list(ids(rows * length + 1, sizes["vocab"])))
-    tokens, targets = flat[:-1].view(rows, length), flat[1:].view(rows, length)
-    steps = [step(model, tokens, targets) for _ in range(repeats)]
-    best = min(steps, key=lambda it: it["forward"] + it["backward"])
-    best["tokens_per_second"] = rows * length / (best["forward"] + best["backward"])
-    print(json.dumps(best))
+    training = Training(parser.parse_args())
+    for line in sys.stdin:
+        print(json.dumps(turn(training, int(line))), flush=True)
 
 
 if __name__ == "__main__":

@@ -70,6 +70,8 @@ enum Chore {
 enum Benchmark {
     /// `ckpt` on a large torch DCP checkpoint, and on one of many tensors
     Ckpt(bench::Options),
+    /// A training step of the trainer, without saves and with them
+    Trainer(bench::trainer::Options),
 }
 
 fn main() -> ExitCode {
@@ -93,6 +95,7 @@ fn run(chore: Chore) -> Result<ExitCode, Error> {
         Chore::Demo { reuse } => done(|| demo::run(reuse)),
         Chore::Test { arguments } => done(|| test::run(&arguments)),
         Chore::Bench { what: Benchmark::Ckpt(options) } => done(|| bench::run(&options)),
+        Chore::Bench { what: Benchmark::Trainer(options) } => done(|| bench::trainer::run(&options)),
         Chore::Ci => done(ci::run),
         Chore::Arrows => done(arrows::run),
         Chore::Fixtures => done(fixtures::run),
