@@ -11,6 +11,7 @@
 //! Invariants:
 //! - a save in flight never sees a half-updated shard: shards change only after the lease is back;
 //! - one save is in flight at most; the next one waits for it, and the wait is measured;
+//! - copies of a shard on several ranks are compared by fingerprint at every save: drift is found when it begins;
 //! - a save that fails is known to the whole run at the next step's report, and policy decides: stop, or go on;
 //! - what to resume from is decided once, by rank 0, and never silently from scratch when there is something damaged.
 

@@ -5,7 +5,10 @@
 
 use std::{
     num::NonZeroUsize,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
@@ -19,10 +22,13 @@ use dcp::{
 
 use super::{
     spec::counts,
-    staging::Staged,
+    staging::{Part, Staged},
     watch::{FirstBlob, SlowSave},
 };
 use crate::{Error, ErrorKind, Place, Result, fsdp::Lease};
+
+/// How long parts are waited for when peers are gone.
+const LAST_WAIT: Duration = Duration::from_secs(2);
 
 /// What a saver is told once.
 #[derive(Clone)]
@@ -79,6 +85,8 @@ pub type Outcome = Result<Saved>;
 /// One rank's saves.
 pub struct Saver {
     options: SaverOptions,
+    /// Set when peers are gone: parts that are not there yet will hardly come.
+    hurry: Arc<AtomicBool>,
     staged: Arc<Mutex<Staged>>,
     flight: Option<JoinHandle<Outcome>>,
 }
@@ -96,7 +104,7 @@ impl Saver {
     /// A saver that has nothing to do.
     #[must_use]
     pub fn new(options: SaverOptions) -> Self {
-        Self { options, staged: Arc::default(), flight: None }
+        Self { options, hurry: Arc::default(), staged: Arc::default(), flight: None }
     }
 
     /// Whether a save is in flight.
@@ -114,7 +122,8 @@ impl Saver {
         if self.flight.is_some() {
             return Err(Error::internal("a save was begun before the outcome of the last was taken"));
         }
-        let (options, staged) = (self.options.clone(), Arc::clone(&self.staged));
+        let (options, hurry, staged) =
+            (self.options.clone(), Arc::clone(&self.hurry), Arc::clone(&self.staged));
         let name = format!("save-{}", plan.step());
         let work = move || {
             let mut staged = staged.lock().map_err(|_| Error::internal("an earlier save panicked"))?;
@@ -122,7 +131,7 @@ impl Saver {
             let extra = counts(lease.tensors(), plan.step());
             let copied = extra.and_then(|extra| staged.fill(&plan, options.rank, lease.tensors(), &extra));
             drop(lease);
-            copied.and_then(|()| write(&options, &plan, &staged, began.elapsed()))
+            copied.and_then(|()| write(&options, &hurry, &plan, &staged, began.elapsed()))
         };
         self.flight = Some(thread::Builder::new().name(name).spawn(work)?);
         Ok(())
@@ -136,6 +145,18 @@ impl Saver {
     /// Waits for the save in flight, if there is one.
     pub fn wait(&mut self) -> Option<Outcome> {
         self.flight.take().map(join)
+    }
+
+    /// The save in flight can't be completed: a part of it has failed. It is not waited for long.
+    pub fn hurry(&self) {
+        self.hurry.store(true, Ordering::Relaxed);
+    }
+
+    /// Waits for the save in flight after the run has failed: an orderly end loses no checkpoint that is nearly there. Where
+    /// `peers_are_gone`, parts are not waited for long.
+    pub fn settle(&mut self, peers_are_gone: bool) -> Option<Outcome> {
+        self.hurry.store(peers_are_gone, Ordering::Relaxed);
+        self.wait()
     }
 
     /// Waits for the save in flight; what it says is the last word.
@@ -156,7 +177,13 @@ fn join(flight: JoinHandle<Outcome>) -> Outcome {
 }
 
 /// Writes this rank's boxes; the first rank then waits for all parts and commits.
-fn write(options: &SaverOptions, plan: &SavePlan, staged: &Staged, staging: Duration) -> Outcome {
+fn write(
+    options: &SaverOptions,
+    hurry: &AtomicBool,
+    plan: &SavePlan,
+    staged: &Staged,
+    staging: Duration,
+) -> Outcome {
     let step = plan.step();
     let place = || format!("save of step {step}, rank {}", options.rank);
     let began = Instant::now();
@@ -164,18 +191,22 @@ fn write(options: &SaverOptions, plan: &SavePlan, staged: &Staged, staging: Dura
     let save = SaveOptions { log: LogOptions::default(), watch: Arc::new(watch) };
     let session = Session::open(&options.root, plan, save).place(place())?;
     let writer = session.writer(options.rank).place(place())?;
-    for (tensor, region, bytes) in staged.iter() {
-        writer.put(tensor, region, bytes).place(place())?;
+    for (part, tensor, region, bytes) in staged.iter() {
+        match part {
+            Part::Writes => writer.put(tensor, region, bytes),
+            Part::Holds => writer.hold(tensor, region, bytes),
+        }
+        .place(place())?;
     }
     let done = writer.finish().place(place())?;
     let writing = began.elapsed();
     let began = Instant::now();
-    let sequence = if options.rank == 0 { commit(options, &session).place(place())? } else { None };
+    let sequence = if options.rank == 0 { commit(options, hurry, &session).place(place())? } else { None };
     Ok(Saved { step, sequence, bytes: done.bytes, staging, writing, committing: began.elapsed() })
 }
 
-fn commit(options: &SaverOptions, session: &Session) -> Result<Option<u64>> {
-    wait_for_parts(options, session)?;
+fn commit(options: &SaverOptions, hurry: &AtomicBool, session: &Session) -> Result<Option<u64>> {
+    wait_for_parts(options, hurry, session)?;
     let committed = session.commit()?;
     if let Some(keep) = options.keep_last {
         // The checkpoint is safe by now: what can't be tidied up is said, and tried again after the next one.
@@ -194,7 +225,7 @@ fn tidy(options: &SaverOptions, keep: NonZeroUsize) -> Result<()> {
 }
 
 /// The store is asked, never the ranks: no training group takes part in a save.
-fn wait_for_parts(options: &SaverOptions, session: &Session) -> Result<()> {
+fn wait_for_parts(options: &SaverOptions, hurry: &AtomicBool, session: &Session) -> Result<()> {
     let began = Instant::now();
     let mut pause = Duration::from_millis(1);
     loop {
@@ -202,14 +233,15 @@ fn wait_for_parts(options: &SaverOptions, session: &Session) -> Result<()> {
         if missing.is_empty() {
             return Ok(());
         }
-        if began.elapsed() > options.patience {
+        let hurried = hurry.load(Ordering::Relaxed) && began.elapsed() > LAST_WAIT;
+        if hurried || began.elapsed() > options.patience {
             let ranks: Vec<String> = missing.iter().take(8).map(u32::to_string).collect();
             return Err(Error::new(
                 ErrorKind::Peer,
                 format!(
-                    "{} ranks have not finished their part after {:.0?}: {}",
+                    "{} ranks have not finished their part after {:.1?}: {}",
                     missing.len(),
-                    options.patience,
+                    began.elapsed(),
                     ranks.join(", ")
                 ),
             )

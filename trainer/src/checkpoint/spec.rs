@@ -76,7 +76,8 @@ impl Described {
             extra: self.extra.clone(),
             epoch: Some(self.epoch),
             parent: self.parent,
-            replicas: Replicas::Off,
+            // What is held in copies is small (norms, ties), and copies that drift apart would go unseen.
+            replicas: Replicas::ALL,
             salt: format!("{}.{attempt}", self.epoch),
         };
         SavePlan::new(spec).place(format!("save of step {}", state.step))

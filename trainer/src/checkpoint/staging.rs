@@ -11,16 +11,25 @@ use tch::{Kind, Tensor};
 
 use crate::{Error, Result, fsdp::StateTensor};
 
-/// A box of the plan, copied.
+/// What a rank has to do with a box of the plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    /// It writes it.
+    Writes,
+    /// Another rank writes it; the copies must be the same.
+    Holds,
+}
+
+/// The boxes of one rank, copied.
 #[derive(Debug, Default)]
 pub(super) struct Staged {
-    /// Position in the plan, box, place in [`Staging`].
-    pub(super) boxes: Vec<(usize, Region)>,
+    /// What to do with it, position in the plan, box; as many as buffers are in use.
+    boxes: Vec<(Part, usize, Region)>,
     buffers: Vec<Vec<u8>>,
 }
 
 impl Staged {
-    /// Copies what `rank` writes by `plan`.
+    /// Copies what `rank` writes by `plan`, and what it has copies of.
     pub(super) fn fill(
         &mut self,
         plan: &SavePlan,
@@ -31,29 +40,33 @@ impl Staged {
         let held: HashMap<(&TensorId, &Region), &Tensor> =
             shards.iter().chain(extra).map(|shard| ((&shard.id, &shard.region), &shard.tensor)).collect();
         self.boxes.clear();
-        for (tensor, region) in plan.boxes_of(rank) {
+        let writes = plan.boxes_of(rank).map(|(tensor, region)| (Part::Writes, tensor, region.clone()));
+        let holds = plan.replicas_of(rank).map(|(tensor, region)| (Part::Holds, tensor, region));
+        for (part, tensor, region) in writes.chain(holds) {
             let entry = plan.tensor(tensor).ok_or_else(|| Error::internal("a box of no tensor"))?;
             let id = entry.id();
-            let found = held.get(&(&id, region)).ok_or_else(|| {
+            let found = held.get(&(&id, &region)).ok_or_else(|| {
                 Error::internal(format!("rank {rank} is to save {id}{region}, which it does not hold"))
             })?;
-            let at = self.boxes.len();
-            if self.buffers.len() <= at {
-                self.buffers.push(Vec::new());
-            }
-            let buffer = self.buffers.get_mut(at).ok_or_else(|| Error::internal("a box without a buffer"))?;
-            copy(found, region, buffer)?;
-            self.boxes.push((tensor, region.clone()));
+            copy(found, &region, self.buffer()?)?;
+            self.boxes.push((part, tensor, region));
         }
         Ok(())
     }
 
-    /// What was staged: position in the plan, box, bytes.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &Region, &[u8])> {
-        self.boxes
-            .iter()
-            .zip(&self.buffers)
-            .map(|((tensor, region), bytes)| (*tensor, region, bytes.as_slice()))
+    /// The buffer of the next box: that of an earlier save, where there is one.
+    fn buffer(&mut self) -> Result<&mut Vec<u8>> {
+        let at = self.boxes.len();
+        if self.buffers.len() <= at {
+            self.buffers.push(Vec::new());
+        }
+        self.buffers.get_mut(at).ok_or_else(|| Error::internal("a box without a buffer"))
+    }
+
+    /// What was staged: what to do with it, position in the plan, box, bytes.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Part, usize, &Region, &[u8])> {
+        let bytes = self.buffers.iter().map(Vec::as_slice);
+        self.boxes.iter().zip(bytes).map(|((part, tensor, region), bytes)| (*part, *tensor, region, bytes))
     }
 }
 

@@ -132,21 +132,31 @@ impl<'a> Rank<'a> {
         })
     }
 
-    /// Trains until all steps are done or somebody asks to stop.
+    /// Trains until all steps are done or somebody asks to stop. A save in flight is brought to its end also when the run
+    /// fails.
     pub(super) fn train(mut self) -> Result<Summary> {
+        match self.all_steps() {
+            Ok((ended, loss)) => self.close(ended, loss),
+            Err(error) => {
+                if let Some(Ok(saved)) = self.saver.settle(error.kind() == ErrorKind::Peer) {
+                    self.observer.saved(&saved)?;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn all_steps(&mut self) -> Result<(Ended, Option<f32>)> {
         let (steps, mut loss) = (self.job.config.config.training.steps, None);
-        let mut ended = Ended::Done;
         while self.run.step < steps {
             let verdict = self.step().place(format!("step {}", self.run.step + 1))?;
             loss = self.run.losses.last().map(|(_, loss)| *loss);
-            let last = self.run.step == steps || verdict.stop;
-            self.save_if_due(last)?;
+            self.save_if_due(self.run.step == steps || verdict.stop)?;
             if verdict.stop && self.run.step < steps {
-                ended = Ended::Stopped;
-                break;
+                return Ok((Ended::Stopped, loss));
             }
         }
-        self.close(ended, loss)
+        Ok((Ended::Done, loss))
     }
 
     fn step(&mut self) -> Result<Verdict> {
@@ -282,6 +292,7 @@ impl<'a> Rank<'a> {
     /// Policy for saves that failed, the same on all ranks.
     fn failed(&mut self, failures: &[(usize, u64, String)]) -> Result<()> {
         let Some((rank, _, why)) = failures.first() else { return Ok(()) };
+        self.saver.hurry();
         let text = format!("a save failed on rank {rank}: {why}");
         match self.job.config.config.checkpoint.on_save_failure {
             OnSaveFailure::Continue => self.observer.warn(&format!("{text}; the checkpoint before stays")),
