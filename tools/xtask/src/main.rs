@@ -35,12 +35,9 @@ struct Arguments {
 enum Chore {
     /// Set up what tests, demo and trainer need, in a cache folder shared by all clones: Python with torch, and libtorch
     Setup(setup::Options),
-    /// Run the main job from end to end on a checkpoint that real PyTorch writes, and check every result
-    Demo {
-        /// Use the training of an earlier run again, if there is one
-        #[arg(long)]
-        reuse: bool,
-    },
+    /// Run the main job from end to end, on a checkpoint that real PyTorch writes and on the trainer's own, and check
+    /// every result
+    Demo(demo::Options),
     /// Set up what is missing and run every test
     Test {
         /// Passed to the test runner, for example a filter.
@@ -92,7 +89,7 @@ fn main() -> ExitCode {
 fn run(chore: Chore) -> Result<ExitCode, Error> {
     match chore {
         Chore::Setup(options) => done(|| setup::run(&options)),
-        Chore::Demo { reuse } => done(|| demo::run(reuse)),
+        Chore::Demo(options) => done(|| demo::run(&options)),
         Chore::Test { arguments } => done(|| test::run(&arguments)),
         Chore::Bench { what: Benchmark::Ckpt(options) } => done(|| bench::run(&options)),
         Chore::Bench { what: Benchmark::Trainer(options) } => done(|| bench::trainer::run(&options)),

@@ -1,9 +1,10 @@
-//! The six stages. Each calls the programs as a user would and checks what they did.
+//! The six stages of the command. Each calls the programs as a user would and checks what they did.
 
 mod formats;
 mod integrity;
 mod meshes;
 
+use super::Stage;
 use super::workplace::{NEWEST_STEP, Workplace};
 
 /// The checkpoint that training leaves, and the one before it.
@@ -11,8 +12,6 @@ const NEWEST: &str = "run/step-6";
 const OLDER: &str = "run/step-4";
 /// The manifest that `seal` writes for the newest one.
 const SEALED: &str = "sealed";
-
-type Stage = fn(&mut Workplace);
 
 /// In order, with their titles.
 pub(super) const ALL: [(&str, Stage); 6] = [

@@ -1,4 +1,5 @@
-//! The folder that the demo works in, and the two programs that it calls: `ckpt`, and Python with torch.
+//! The folder that the demo works in, and the programs that it calls: `ckpt`, and Python with torch; `ckpt-train` is called in
+//! [`super::trainer`].
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,6 +8,7 @@ use std::process::Command;
 
 use sha2::{Digest, Sha256};
 
+use super::Half;
 use super::report::Report;
 use crate::error::Error;
 use crate::python::Environment;
@@ -20,6 +22,8 @@ const TRAINING: &str = "run";
 const REFERENCE: &str = "run/reference.json";
 /// The last step that training saves.
 pub(super) const NEWEST_STEP: &str = "6";
+/// Where the trainer's half of the demo writes.
+pub(super) const TRAINER: &str = "train";
 
 /// State of a run.
 #[derive(Debug)]
@@ -30,11 +34,12 @@ pub(crate) struct Workplace {
     pub(crate) report: Report,
     environment: Environment,
     target: PathBuf,
+    texts: PathBuf,
     reused: bool,
 }
 
 /// How a command ended and what it said.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Answer {
     /// Exit code; -1 after a signal.
     pub(crate) code: i32,
@@ -60,18 +65,39 @@ impl Answer {
 }
 
 impl Workplace {
-    /// A folder that is empty but, if `reuse` says so, for the training of an earlier run.
-    pub(crate) fn new(folder: PathBuf, environment: Environment, reuse: bool) -> Result<Self, Error> {
+    /// The folder, emptied of what the halves that are `run` write; but, if `reuse` says so, for PyTorch's training of an
+    /// earlier run.
+    pub(crate) fn new(
+        folder: PathBuf,
+        environment: Environment,
+        reuse: bool,
+        run: impl Fn(Half) -> bool,
+    ) -> Result<Self, Error> {
         fs::create_dir_all(&folder).map_err(Error::path("create", &folder))?;
         let reused = reuse && folder.join(REFERENCE).is_file();
         for entry in fs::read_dir(&folder).map_err(Error::path("list", &folder))?.flatten() {
-            if !(reused && entry.file_name() == TRAINING) {
+            let half = if entry.file_name() == TRAINER { Half::Train } else { Half::Ckpt };
+            if run(half) && !(reused && entry.file_name() == TRAINING) {
                 fs::remove_dir_all(entry.path()).map_err(Error::path("remove", entry.path()))?;
             }
         }
         let target = std::env::current_exe().ok().and_then(|path| path.parent().map(Path::to_path_buf));
         let target = target.unwrap_or_else(|| repository::root().join("target/debug"));
-        Ok(Self { folder, report: Report::default(), environment, target, reused })
+        Ok(Self { folder, report: Report::default(), environment, target, texts: PathBuf::new(), reused })
+    }
+
+    /// Has the trainer train on this folder of texts, or else on the licence texts of the pinned torch.
+    pub(crate) fn train_on(&mut self, folder: Option<&Path>) -> Result<(), Error> {
+        self.texts = match folder {
+            Some(folder) => folder.canonicalize().map_err(Error::path("find", folder))?,
+            None => licences(&self.environment)?,
+        };
+        Ok(())
+    }
+
+    /// Where the trainer's texts are.
+    pub(crate) fn texts(&self) -> &Path {
+        &self.texts
     }
 
     /// Whether training was done by an earlier run.
@@ -98,22 +124,33 @@ impl Workplace {
     }
 
     fn command(&self, arguments: &[&str], more: &[&str]) -> Command {
-        let mut command = Command::new(self.target.join(format!("ckpt{}", std::env::consts::EXE_SUFFIX)));
+        let mut command = self.program("ckpt");
         command.args(arguments).args(more);
         command
+    }
+
+    /// A program of ours, to be given arguments.
+    pub(crate) fn program(&self, name: &str) -> Command {
+        Command::new(self.target.join(format!("{name}{}", std::env::consts::EXE_SUFFIX)))
     }
 
     /// Runs one of the scripts in `tests/python`.
     pub(crate) fn python(&self, script: &str, arguments: &[&str]) -> Answer {
         println!("$ python {script} {}", arguments.join(" "));
-        let mut command = self.environment.python();
+        let mut command = self.interpreter();
         command.arg(repository::root().join("tests/python").join(script)).args(arguments);
         let answer = self.call(command);
         answer.out.lines().for_each(|line| println!("  {line}"));
         answer
     }
 
-    fn call(&self, mut command: Command) -> Answer {
+    /// Python with torch, to be given arguments.
+    pub(crate) fn interpreter(&self) -> Command {
+        self.environment.python()
+    }
+
+    /// Runs a command in the folder.
+    pub(crate) fn call(&self, mut command: Command) -> Answer {
         match process::output(command.current_dir(&self.folder)) {
             Ok(output) => Answer {
                 code: output.status.code().unwrap_or(-1),
@@ -177,6 +214,19 @@ impl Workplace {
         let text = fs::read(self.folder.join(REFERENCE)).unwrap_or_default();
         serde_json::from_slice(&text).unwrap_or_default()
     }
+}
+
+/// Real prose that is the same wherever the pinned torch is installed: the licence texts that it comes with.
+fn licences(environment: &Environment) -> Result<PathBuf, Error> {
+    let site = environment.site_packages()?;
+    let packages = fs::read_dir(&site).map_err(Error::path("list", &site))?;
+    let named = |name: &str| name.starts_with("torch-") && name.ends_with(".dist-info");
+    let mut found = packages.flatten().filter(|entry| named(&entry.file_name().to_string_lossy()));
+    let folder = found.next().map(|entry| entry.path().join("licenses")).filter(|folder| folder.is_dir());
+    folder.ok_or_else(|| Error::Missing {
+        what: format!("the folder of torch's licence texts in {}", site.display()),
+        remedy: "give another folder of text by --data".to_owned(),
+    })
 }
 
 /// How many tensors a result accounts for: by its counts where it has some, else by its list.
