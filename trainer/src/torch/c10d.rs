@@ -8,6 +8,7 @@
 mod group;
 mod store;
 mod sys;
+mod words;
 
 use std::{
     ffi::{CStr, CString, c_int, c_void},
@@ -28,7 +29,7 @@ pub struct C10dError {
     pub what: &'static str,
     /// What kind of refusal.
     pub status: Status,
-    /// Its first line.
+    /// Its first line, without places in the source and advice.
     pub why: String,
 }
 
@@ -80,8 +81,7 @@ fn call(what: &'static str, act: impl FnOnce(sys::ErrorOut) -> c_int) -> Result<
     let whole = unsafe { CStr::from_ptr(error) }.to_string_lossy().into_owned();
     // SAFETY: as above.
     unsafe { sys::ckpt_text_free(error) };
-    let why = whole.lines().next().unwrap_or_default().to_owned();
-    Err(C10dError { what, status, why })
+    Err(C10dError { what, status, why: words::plain(&whole) })
 }
 
 /// Calls a constructor of the shim.

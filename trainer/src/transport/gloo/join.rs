@@ -7,6 +7,7 @@ use std::{
     net::{ToSocketAddrs as _, UdpSocket},
     rc::Rc,
     sync::Arc,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -17,10 +18,10 @@ use super::{
 };
 use crate::{
     Result,
-    torch::c10d::{Device, Status, Store},
+    torch::c10d::{C10dError, Device, Status, Store},
     transport::{
         Limits,
-        failure::{Failure, Missing, Outcome},
+        failure::{Failure, Missing, Outcome, Peer},
         scene::Scene,
     },
 };
@@ -118,20 +119,47 @@ fn client(ranks: &Ranks, limit: Duration) -> Outcome<Store> {
     })
 }
 
+/// How often a waiting rank looks who is missing.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long a rank 0 that gives up goes on to serve the store, so that the others find out by themselves who is missing.
+const LINGER: Duration = Duration::from_secs(1);
+
 /// Says that this rank is here and waits for the others.
 fn gather(ranks: &Ranks, store: &Store, keys: &Keys, limit: Duration, deadline: Instant) -> Outcome<()> {
     let all: Vec<_> = (0..ranks.world).map(|rank| keys.joined(rank)).collect();
     let here = std::process::id().to_string();
-    let joined = store.set(&keys.joined(ranks.rank), here.as_bytes());
-    joined.and_then(|()| store.wait(&all, left(deadline))).map_err(|error| {
-        let what = format!("all {} ranks to join (restart {})", ranks.world, ranks.restart);
+    let mut joined = store.set(&keys.joined(ranks.rank), here.as_bytes());
+    let mut missing = Missing::default();
+    loop {
+        joined = joined.and_then(|()| store.wait(&all, left(deadline).min(LOOK)));
+        let Err(error) = joined else { return Ok(()) };
         if error.status != Status::Late {
-            return Failure::Torch { what: format!("rank {} waits for {what}", ranks.rank), why: error.why };
+            return Err(parted(ranks, &missing, error));
         }
         let absent = (0..ranks.world).filter(|rank| !store.has(&keys.joined(*rank)).unwrap_or(false));
-        let missing = Missing(absent.map(|rank| (rank, "has not joined".to_owned())).collect());
-        Failure::Late { rank: ranks.rank, what, limit, missing }
-    })
+        missing = Missing(absent.map(|rank| (rank, "has not joined".to_owned())).collect());
+        if Instant::now() >= deadline {
+            if serves(ranks) {
+                thread::sleep(LINGER);
+            }
+            return Err(Failure::Late { rank: ranks.rank, what: everyone(ranks), limit, missing });
+        }
+        joined = Ok(());
+    }
+}
+
+fn everyone(ranks: &Ranks) -> String {
+    format!("all {} ranks to join (restart {})", ranks.world, ranks.restart)
+}
+
+/// The store is gone: whoever serves it has given up, for want of those who are missing, or died.
+fn parted(ranks: &Ranks, missing: &Missing, error: C10dError) -> Failure {
+    let (rank, what) = (ranks.rank, everyone(ranks));
+    if ranks.hosted || error.status != Status::Network {
+        return Failure::Torch { what: format!("rank {rank} waits for {what}"), why: error.why };
+    }
+    let why = format!("it served the store ({}); missing when last seen: {missing}", error.why);
+    Failure::Gone { rank, what, peer: Peer::Rank(0), why }
 }
 
 fn device(ranks: &Ranks) -> Outcome<Device> {
