@@ -1,13 +1,14 @@
 //! Failures of peers within operations, and operations in the wrong place.
 
-use std::cell::Cell;
+use std::{cell::Cell, sync::Barrier, time::Duration};
 
 use super::*;
 use crate::{
     Error, ErrorKind,
     exact::VirtualTp,
     model::{Linear, Ops, Param},
-    transport::Purpose,
+    torch::c10d::Store,
+    transport::{Limits, Purpose, Transport, gloo, local},
 };
 
 /// A group of two whose other member stops coming after some collectives.
@@ -71,6 +72,71 @@ fn a_peer_that_dies_at_any_collective_is_one_error_and_the_thread_goes_on() {
     assert_eq!(failed, 1 + 2 * 2 + 2 + 2 + 1 + 2 * 2);
     let rank = Rank::alone(Family::Llama, LLAMA, 2);
     assert!(rank.train(&batch(1, 4, 48)).1.is_finite());
+}
+
+/// Forward on both ranks; then rank 0 goes back alone, while rank 1 waits until it is through.
+fn goes_back_alone(transport: &dyn Transport, through: &Barrier) -> Result<()> {
+    let outcome = half(transport);
+    through.wait();
+    outcome
+}
+
+fn half(transport: &dyn Transport) -> Result<()> {
+    tch::set_num_threads(1);
+    let tp = transport.group("tp", &[0, 1])?;
+    let rank = Rank::new(Family::Llama, LLAMA, Some(tp), 2, Sums::Exact);
+    let batch = batch(1, 4, 48);
+    let (went, logits) = forward(&*rank.model, &rank.ops, &*rank.whole, &batch)?;
+    let loss = rank.ops.loss(&logits, batch.targets.as_ref().unwrap())?;
+    if transport.rank() == 1 {
+        return Ok(());
+    }
+    rank.whole.begin(went.len() - 1, Pass::Backward)?;
+    crate::torch::node::backward(&[&loss], &[&loss.ones_like()])
+}
+
+/// One error that names who did not come; the thread goes on.
+fn is_one_error(outcome: Result<()>) {
+    let error = outcome.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Peer, "{error}");
+    let said = error.to_string();
+    assert!(said.contains("rank 0 waited 0.5 s for") && said.contains("missing: rank 1"), "{said}");
+    assert!(Rank::alone(Family::Llama, LLAMA, 2).train(&batch(1, 4, 48)).1.is_finite());
+}
+
+fn short() -> Limits {
+    Limits { start: Duration::from_secs(60), step: Duration::from_millis(500), ..Limits::default() }
+}
+
+#[test]
+fn a_thread_that_does_not_come_to_a_collective_of_backward_is_one_error() {
+    let through = &Barrier::new(2);
+    std::thread::scope(|scope| {
+        let ranks = local::World::new(2, short()).into_iter();
+        let spawn = |transport| scope.spawn(move || goes_back_alone(&transport, through));
+        let mut ranks: Vec<_> = ranks.map(spawn).collect();
+        ranks.pop().unwrap().join().unwrap().unwrap();
+        is_one_error(ranks.pop().unwrap().join().unwrap());
+    });
+}
+
+#[test]
+fn a_gloo_peer_that_does_not_come_to_a_collective_of_backward_is_one_error() {
+    const HOST: &str = "127.0.0.1";
+    let (_store, port) = Store::serve(HOST, 0, Duration::from_secs(30)).unwrap();
+    let through = &Barrier::new(2);
+    let run = |rank| {
+        let (master_addr, master_port) = (HOST.to_owned(), port);
+        let (restart, hosted, interface) = (0, true, None);
+        let ranks = gloo::Ranks { rank, world: 2, master_addr, master_port, restart, hosted, interface };
+        goes_back_alone(&gloo::rendezvous(&ranks, &short()).unwrap(), through)
+    };
+    let run = &run;
+    std::thread::scope(|scope| {
+        let mut ranks: Vec<_> = (0..2).map(|rank| scope.spawn(move || run(rank))).collect();
+        ranks.pop().unwrap().join().unwrap().unwrap();
+        is_one_error(ranks.pop().unwrap().join().unwrap());
+    });
 }
 
 #[test]
