@@ -96,7 +96,7 @@ keys! {
     "training.seq_len" Kind::Whole(1), "tokens per sequence";
     "training.seed" Kind::Whole(0), "of the initial weights, dropout and the order of samples";
     "training.max_norm" Kind::Number(0.0, ANY), "gradients are scaled down to this norm; 0 leaves them";
-    "training.mode" Kind::Choice(Mode::NAMES), "exact: the same bits on every mesh; fast: sums in any order";
+    "training.mode" Kind::Choice(Mode::NAMES), "exact: the same bits on every mesh; fast: sums in any order, so that losses on two meshes agree to 1e-5 at first";
     "exact.virtual_tp" Kind::Whole(1), "virtual tensor-parallel ranks of exact mode; the mesh's tp if left out, so set it where meshes will change";
     "parallelism.mesh" Kind::Mesh, "dp x pp x tp";
     "parallelism.schedule" Kind::Schedule, "pipeline schedule, or the path of a CSV file that holds one";
@@ -105,8 +105,9 @@ keys! {
     "data.folder" Kind::Text, "folder of text files, whose bytes are the tokens";
     "checkpoint.root" Kind::Text, "folder or URL of the native store";
     "checkpoint.run" Kind::Text, "name of the run's line of checkpoints";
-    "checkpoint.interval" Kind::Whole(0), "steps from save to save; 0 saves at the end only";
+    "checkpoint.interval" Kind::Whole(0), "steps from save to save, and one at the end; 0: none at all";
     "checkpoint.keep_last" Kind::Whole(0), "checkpoints to keep; 0 keeps all";
+    "checkpoint.grace" Kind::Time, "how long the data of a checkpoint that is no longer kept stays for those who read it";
     "checkpoint.on_damage" Kind::Choice(OnDamage::NAMES), "when the newest checkpoint is damaged: resume from the one before, or stop";
     "checkpoint.on_save_failure" Kind::Choice(OnSaveFailure::NAMES), "when a background save failed";
     "checkpoint.resume" Kind::Choice(Resume::NAMES), "auto: from the newest checkpoint if there is one";

@@ -283,6 +283,8 @@ pub struct Checkpoint {
     pub run: String,
     pub interval: u64,
     pub keep_last: u64,
+    #[serde(with = "lapse")]
+    pub grace: Duration,
     pub on_damage: OnDamage,
     pub on_save_failure: OnSaveFailure,
     pub resume: Resume,
@@ -295,6 +297,7 @@ impl Default for Checkpoint {
             run: "main".to_owned(),
             interval: 100,
             keep_last: 0,
+            grace: Duration::from_secs(15 * 60),
             on_damage: OnDamage::Fallback,
             on_save_failure: OnSaveFailure::Stop,
             resume: Resume::Auto,

@@ -4,6 +4,17 @@
 //! its virtual ranks one after another, so every product has the same shape on every mesh; every sum is an aligned binary
 //! tree over virtual rank or over global microbatch index. A real rank's share of the leaves is a whole subtree, so the
 //! tree is the same however it is shared out, and the order of arrival cannot matter.
+//!
+//! # Fast mode
+//!
+//! Sums are made in whatever order is fastest, and products have the shapes that the real mesh gives them. What is promised:
+//!
+//! * the same configuration on the same mesh gives the same bits again: each sum has a fixed order on a given mesh;
+//! * between meshes, losses of the first steps agree to a relative [`FAST_LOSS`], as only the rounding of f32 differs;
+//! * a weight differs by at most [`FAST_WEIGHT`] of the learning rates so far: AdamW makes steps of about the rate from
+//!   gradients of any size, so that where a gradient is nothing but rounding, its steps may go apart.
+//!
+//! Differences grow with the number of steps, as those of any two trainings do that round differently.
 
 pub mod norm;
 mod tree;
@@ -11,6 +22,11 @@ mod tree;
 pub use tree::{TreeSum, sum};
 
 use crate::{Error, Result};
+
+/// Fast mode: by how much losses of two meshes may differ, relative, over the first ten steps.
+pub const FAST_LOSS: f64 = 1e-5;
+/// Fast mode: by how much a weight of two meshes may differ, as a part of the sum of the learning rates so far.
+pub const FAST_WEIGHT: f64 = 0.01;
 
 /// How sums over ranks and microbatches are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

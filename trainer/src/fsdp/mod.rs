@@ -11,6 +11,11 @@
 //!  lease      a saver reads the shards; the next step waits for it
 //! ```
 //!
+//! Memory of a rank, with full sharding: its shards (weights and two moments), at most one part gathered, and the
+//! gradients of its stages, which accumulate *unsharded* from their first microbatch until the schedule reduces them
+//! (REDUCE_GRAD): the size of the weights of its stages once, and in exact mode of as many partial sums as the tree keeps
+//! open, at most log2 of the microbatches more.
+//!
 //! Invariants:
 //! - shards lie where `reshard` lays them, padding is no part of any state, and no element depends on the mesh;
 //! - collectives are called in an order that follows from the schedule and the model alone, so that all members agree;

@@ -29,9 +29,6 @@ use crate::{
     transport::{Group, Purpose, Transport},
 };
 
-/// How long readers of a retired checkpoint have to finish.
-const GRACE: Duration = Duration::from_secs(15 * 60);
-
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
@@ -374,7 +371,7 @@ fn saver_options(
         rank: u32::try_from(rank).map_err(|_| Error::config("more ranks than a checkpoint can have"))?,
         epoch,
         keep_last: usize::try_from(config.checkpoint.keep_last).ok().and_then(NonZeroUsize::new),
-        grace: GRACE,
+        grace: config.checkpoint.grace,
         patience: config.comm.step_timeout,
         slow,
         say: observer.speaker(),

@@ -1,6 +1,7 @@
 //! Whole runs in one process, on the local transport: the same bits on every mesh, and across saves, kills and meshes.
 
 use std::{
+    collections::BTreeMap,
     path::Path,
     sync::{Arc, Mutex},
     time::Duration,
@@ -11,6 +12,7 @@ use crate::{
     Result,
     checkpoint::Saved,
     config::{Override, resolve},
+    exact::{FAST_LOSS, FAST_WEIGHT},
     transport::Limits,
 };
 
@@ -160,6 +162,14 @@ fn losses_have_the_same_bits_on_every_mesh_and_with_every_schedule() {
 }
 
 #[test]
+fn one_part_is_gathered_at_a_time_when_replicas_share_the_weights() {
+    for mesh in ["2x1x1", "2x2x1", "2x2x2", "4x2x1"] {
+        let summary = Place::new().run(&[("parallelism.mesh", mesh), ("training.steps", "2")]).summary;
+        assert_eq!(summary.unwrap().peak_gathered, 1, "{mesh}");
+    }
+}
+
+#[test]
 fn a_run_goes_on_from_its_checkpoint_on_any_mesh_as_if_nothing_had_happened() {
     let whole = curve("1x1x1", &[("training.steps", "8")]);
     let place = Place::new();
@@ -246,7 +256,85 @@ fn a_checkpoint_of_another_model_or_geometry_is_refused_by_what_differs() {
 }
 
 fn newest_folder(place: &Place) -> std::path::PathBuf {
+    step_folders(place).into_iter().max().unwrap()
+}
+
+/// Weights of the newest checkpoint, by name.
+fn weights(place: &Place) -> BTreeMap<String, Vec<f32>> {
+    let loader = dcp::load::Loader::newest(&open(place), &"main".parse().unwrap()).unwrap();
+    let entries = loader.catalog().registry.entries().iter();
+    let params = entries.filter(|entry| entry.role == fqn::Role::Param);
+    let values = params.map(|entry| {
+        let bytes =
+            loader.reader().read_vec(&entry.id(), &reshard::Region::whole(&entry.shape).unwrap()).unwrap();
+        let values = bytes.chunks_exact(4).map(|it| f32::from_le_bytes(it.try_into().unwrap()));
+        (entry.fqn.to_string(), values.collect())
+    });
+    values.collect()
+}
+
+fn open(place: &Place) -> dcp::store::Root {
+    let root = place.path().join("root");
+    dcp::store::Root::open(root.to_str().unwrap(), &dcp::store::Stores::new()).unwrap()
+}
+
+#[test]
+fn fast_mode_stays_within_its_tolerance_on_every_mesh_and_repeats_itself_to_the_bit() {
+    const STEPS: &str = "6";
+    let fast = |mesh| {
+        let place = Place::new();
+        let settings = [
+            ("training.mode", "fast"),
+            ("parallelism.mesh", mesh),
+            ("training.steps", STEPS),
+            ("lr_scheduler.decay_type", "constant"),
+        ];
+        let ran = place.run(&settings);
+        ran.summary.unwrap();
+        (ran.curve, weights(&place))
+    };
+    let (alone, whole) = fast("1x1x1");
+    assert_eq!(alone.len(), 6);
+    for mesh in ["2x2x2", "1x1x4", "4x2x1"] {
+        let (curve, weights) = fast(mesh);
+        for ((step, mine), (_, theirs)) in curve.iter().zip(&alone) {
+            let (mine, theirs) = (f64::from(f32::from_bits(*mine)), f64::from(f32::from_bits(*theirs)));
+            let apart = (mine - theirs).abs() / theirs;
+            assert!(apart <= FAST_LOSS, "{mesh}, step {step}: {mine} and {theirs}: {apart:e}");
+        }
+        assert!(weights.keys().eq(whole.keys()), "{mesh}");
+        let pairs = weights.values().flatten().zip(whole.values().flatten());
+        let apart = pairs.map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max);
+        let allowed = FAST_WEIGHT * 6.0 * 1e-3;
+        println!("{mesh}: weights apart by {apart:e} of {allowed:e}");
+        assert!(apart <= allowed, "{mesh}: weights apart by {apart:e}, more than {allowed:e}");
+        assert!(fast(mesh) == (curve, weights), "{mesh} repeats itself");
+    }
+}
+
+#[test]
+fn the_last_two_checkpoints_stay_and_the_others_go_with_their_folders_after_the_grace_period() {
+    for (grace, folders) in [("0s", 2), ("15m", 5)] {
+        let place = Place::new();
+        let settings = [
+            ("parallelism.mesh", "2x1x1"),
+            ("training.steps", "5"),
+            ("checkpoint.interval", "1"),
+            ("checkpoint.keep_last", "2"),
+            ("checkpoint.grace", grace),
+        ];
+        place.run(&settings).summary.unwrap();
+        let log = dcp::commit::Log::open(&open(&place)).unwrap();
+        let steps: Vec<u64> = log.state().checkpoints.values().map(|checkpoint| checkpoint.step).collect();
+        assert_eq!(steps, [4, 5], "{grace}");
+        assert_eq!(step_folders(&place).len(), folders, "{grace}: {:?}", step_folders(&place));
+        let again = place.run(&[&settings[..], &[("training.steps", "6")]].concat());
+        again.summary.unwrap();
+        assert_eq!((again.begun[0].step, again.warnings.len()), (5, 0));
+    }
+}
+
+fn step_folders(place: &Place) -> Vec<std::path::PathBuf> {
     let entries = std::fs::read_dir(place.path().join("root")).unwrap().flatten();
-    let steps = entries.map(|entry| entry.path()).filter(|path| path.to_string_lossy().contains("step-"));
-    steps.max().unwrap()
+    entries.map(|entry| entry.path()).filter(|path| path.to_string_lossy().contains("step-")).collect()
 }
