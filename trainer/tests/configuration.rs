@@ -207,3 +207,17 @@ fn curves_are_compared_to_the_bit() {
     assert!(apart.out.contains("at step 2: 4.0000005 (40800001) and 4 (40800000)"), "{}", apart.out);
     assert_eq!(compare(&[]).code, Some(10));
 }
+
+#[test]
+fn the_example_configurations_are_accepted_as_they_are_and_on_meshes_of_eight() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    for name in ["llama.toml", "gpt2.toml"] {
+        let file = examples.join(name);
+        let file = file.to_str().unwrap();
+        for mesh in ["1x1x1", "2x2x1", "1x2x2", "2x2x2", "1x8x1"] {
+            let mesh = format!("--parallelism.mesh={mesh}");
+            let answer = run(Path::new("."), &["train", "--print-config", "-c", file, &mesh], &[]);
+            assert_eq!((answer.code, answer.err.as_str()), (Some(0), ""), "{name} {mesh}");
+        }
+    }
+}

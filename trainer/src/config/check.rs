@@ -195,8 +195,11 @@ pub fn check_model(config: &Config, sizes: &ModelSizes) -> Result<()> {
         demand("vocabulary rows", sizes.vocabulary, "embedding and head")?,
     ];
     let mesh = config.parallelism.mesh;
-    check_divisibility(&mesh.mesh()?, &demands)
-        .map_err(|error| Error::config(format!("parallelism.mesh={mesh}: {error}")).caused_by(error))?;
+    check_divisibility(&mesh.mesh()?, &demands).map_err(|error| {
+        Error::config(format!("parallelism.mesh={mesh}: {error}"))
+            .hint("choose one of the meshes that fit, or other sizes of the model")
+            .caused_by(error)
+    })?;
     if config.training.mode == Mode::Exact {
         let total = config.exact.virtual_tp;
         if let Some(demand) = demands.iter().find(|demand| !demand.count.is_multiple_of(total)) {

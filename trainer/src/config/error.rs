@@ -83,8 +83,13 @@ impl From<ConfigError> for Error {
                 "`ckpt-train config keys` lists all keys, what they take and what they mean"
             }
             ConfigError::Override(_) => "write --training.steps=100 or --set training.steps=100",
+            ConfigError::Missing { key, .. } if key.starts_with("model.") => {
+                "sizes of a small one: --model.dim=128 --model.layers=8 --model.heads=16 --model.kv_heads=8 \
+                 --model.ffn=352; trainer/examples/llama.toml and gpt2.toml are whole configurations to begin with"
+            }
             ConfigError::Missing { .. } => {
-                "set it in the file, or on the command line with --section.key=value"
+                "set it in the file that --config names, or on the command line: --data.folder=text; \
+                 trainer/examples/llama.toml is a whole configuration to begin with"
             }
             ConfigError::Contradiction(_, hint) => hint,
         };
