@@ -1,7 +1,5 @@
 //! Bad input to real runs: each is refused with a code of its own, and says what to do; nothing that was there is harmed.
 
-#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
-
 mod training;
 
 use std::net::TcpListener;

@@ -124,7 +124,10 @@ pub fn check_world(mesh: MeshShape, world: usize) -> Result<()> {
         mesh.tp,
         mesh.ranks()
     );
-    contradiction(said, "start as many processes as the mesh has ranks, or choose another mesh")
+    contradiction(
+        said,
+        "start as many processes as the mesh has ranks (launch --nproc), or choose a mesh of as many (--parallelism.mesh=2x1x1)",
+    )
 }
 
 /// What of a model a mesh must divide.
