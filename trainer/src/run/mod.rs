@@ -15,6 +15,7 @@ mod batches;
 mod faults;
 mod job;
 mod observe;
+mod outline;
 mod rank;
 mod recording;
 mod report;
@@ -25,6 +26,7 @@ mod world;
 
 pub use job::Job;
 pub use observe::{Begun, Observer, StepDone};
+pub use outline::Outline;
 pub use rank::{Ended, Summary};
 pub use recording::{Recording, SAMPLES};
 pub use start::train;

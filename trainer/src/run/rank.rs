@@ -82,19 +82,19 @@ impl<'a> Rank<'a> {
         observer: &'a mut dyn Observer,
         terms: &'a Terms,
     ) -> Result<Self> {
-        let at = job.mesh.coordinates(transport.rank())?;
+        let at = job.outline.mesh.coordinates(transport.rank())?;
         let members: Vec<usize> = (0..job.ranks()).collect();
         let world = transport.group("world", &members)?;
         agree(job, &*world)?;
-        let group = |name, axis| transport.group(name, &job.mesh.group(at, axis));
+        let group = |name, axis| transport.group(name, &job.outline.mesh.group(at, axis));
         let (dp, pp, tp) = (group("dp", Axis::Dp)?, group("pp", Axis::Pp)?, group("tp", Axis::Tp)?);
-        let virtual_tp = VirtualTp::of(at.tp, job.mesh.tp, job.virtual_tp)?;
+        let virtual_tp = VirtualTp::of(at.tp, job.outline.mesh.tp, job.virtual_tp)?;
         let state = Rc::new(State::new(&fsdp::Setup {
-            model: &*job.model,
-            registry: &job.registry,
-            mesh: job.mesh,
+            model: &*job.outline.model,
+            registry: &job.outline.registry,
+            mesh: job.outline.mesh,
             at,
-            parts: &job.parts_of_ranks(),
+            parts: &job.outline.parts_of_ranks(),
             virtual_tp,
             sums: job.sums,
             microbatches: usize::try_from(job.config.batches.microbatches).unwrap_or(usize::MAX),
@@ -103,8 +103,8 @@ impl<'a> Rank<'a> {
             groups: Groups { world: Rc::clone(&world), dp, pp },
         })?);
         let params = Rc::clone(&state) as Rc<dyn Params>;
-        let tp = (job.mesh.tp > 1).then_some(tp);
-        let runtime = TpOps::new(&*job.model, params, tp, virtual_tp, job.sums)?;
+        let tp = (job.outline.mesh.tp > 1).then_some(tp);
+        let runtime = TpOps::new(&*job.outline.model, params, tp, virtual_tp, job.sums)?;
         let (root, choice) = resume(job)?.agree(&*world)?;
         let described = job.described()?.in_epoch(choice.epoch, choice.parent());
         let run = take_up(job, &state, &root, &choice, &described, observer)?;
@@ -202,16 +202,20 @@ impl<'a> Rank<'a> {
     /// All microbatches of this replica through this rank's stages, and the sums over replicas.
     fn forward_backward(&mut self) -> Result<Vec<(usize, u32)>> {
         let job = self.job;
-        let stages = job.program.table().placement.stages_of(self.at.pp);
+        let stages = job.outline.program.table().placement.stages_of(self.at.pp);
         #[expect(clippy::cast_precision_loss, reason = "tokens of a step are far fewer than 2^24")]
         let scale = 1.0 / self.tokens() as f32;
         let stage = |index: usize| {
-            let parts =
-                job.stages.get(index).cloned().ok_or_else(|| Error::internal("a stage without parts"))?;
+            let parts = job
+                .outline
+                .stages
+                .get(index)
+                .cloned()
+                .ok_or_else(|| Error::internal("a stage without parts"))?;
             Stage::new(StageInputs {
                 index,
                 parts,
-                model: &*job.model,
+                model: &*job.outline.model,
                 runtime: &self.runtime,
                 params: &*self.state,
                 scale,
@@ -223,7 +227,7 @@ impl<'a> Rank<'a> {
         let reading = Instant::now();
         let batches = job.batches(self.run.cursor, self.at.dp, wants)?;
         self.reading = reading.elapsed();
-        let peers = job.mesh.group(self.at, Axis::Pp);
+        let peers = job.outline.mesh.group(self.at, Axis::Pp);
         let links = Links {
             transport: self.transport,
             peers: &peers,
@@ -232,7 +236,8 @@ impl<'a> Rank<'a> {
         };
         let first = self.at.dp * batches.len();
         let place = (self.run.step + 1, first);
-        let (losses, _) = PipelineRunner::run(&job.program, self.at.pp, links, stages, &batches, place)?;
+        let (losses, _) =
+            PipelineRunner::run(&job.outline.program, self.at.pp, links, stages, &batches, place)?;
         let poison = self.faults().poison(self.run.step + 1);
         Ok(losses.into_iter().map(|loss| (loss.global, poison.unwrap_or(loss.bits))).collect())
     }

@@ -66,7 +66,7 @@ impl Observer for Recording<'_> {
             .then(|| log::Writer::open(&path, begun.epoch, begun.step, begun.cursor))
             .transpose()?;
         self.files = Some(Files { recorder, samples });
-        let (mesh, root) = (self.job.mesh, &self.job.config.config.checkpoint.root);
+        let (mesh, root) = (self.job.outline.mesh, &self.job.config.config.checkpoint.root);
         self.say(&match begun.from {
             None => format!("start  mesh {mesh}, {} parameters, saving to {root}", self.job.parameters()),
             Some(seq) => format!(

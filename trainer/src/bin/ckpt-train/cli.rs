@@ -27,6 +27,8 @@ pub(crate) enum Verb {
     Launch(Launch),
     /// Show the configuration that would be used, or all keys.
     Config(Config),
+    /// Show which names each stage has, and that together they are all; write the model's baseline.
+    Stages(Stages),
     /// Look at training data and at the log of consumed samples.
     Data {
         /// What to look at.
@@ -98,6 +100,19 @@ pub(crate) struct Config {
     /// Print JSON, as it is stored in checkpoints.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Options of `stages`.
+#[derive(Debug, Args)]
+pub(crate) struct Stages {
+    #[command(flatten)]
+    pub(crate) source: Source,
+    /// Also show what each pipeline rank does in a step, in order.
+    #[arg(long)]
+    pub(crate) schedule: bool,
+    /// Write names, shapes and places of the unsplit model to FILE: what `ckpt fqn check` holds a checkpoint to.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) baseline: Option<PathBuf>,
 }
 
 /// What to show besides the configuration.

@@ -5,6 +5,7 @@ mod config;
 mod data;
 mod generate;
 mod launch;
+mod stages;
 mod train;
 
 use std::io::{self, Write};
@@ -24,6 +25,7 @@ pub(crate) fn run(cli: Cli) -> Result<u8> {
         Verb::Config(options) => config::run(&options),
         Verb::Data { verb } => data::run(&verb),
         Verb::Generate(options) => generate::run(&options),
+        Verb::Stages(options) => stages::run(&options),
         Verb::Compare { first, second, name } => compare::run(&first, &second, &name),
         Verb::ExitCodes => exit_codes(),
         Verb::Guard { launcher, command } => match command.split_first() {
