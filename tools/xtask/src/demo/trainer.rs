@@ -89,6 +89,13 @@ impl Workplace {
         Watched::start(command.current_dir(&self.folder)).end()
     }
 
+    /// `ckpt-train stages`: writes the names of the unsplit model, and says where.
+    pub(super) fn baseline(&self, run: Run, settings: &[&str]) -> (Answer, String) {
+        let names = format!("{TRAINER}/names.json");
+        let arguments = ["stages", "--baseline", names.as_str()];
+        (self.watch(&arguments, &self.settings(run, settings)).end(), names)
+    }
+
     /// Another verb of `ckpt-train`.
     pub(super) fn ckpt_train(&self, arguments: &[&str]) -> Answer {
         self.watch(arguments, &[]).end()

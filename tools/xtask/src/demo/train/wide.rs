@@ -26,6 +26,10 @@ pub(super) fn resharded(work: &mut Workplace) {
     work.expect("64 ranks as threads on 4x2x8 train three steps and save", &answer, 0);
     let answer = work.ckpt(&["inspect", &WIDE.store()]);
     work.expect("inspect shows what they saved", &answer, 0);
+    let (answer, names) = work.baseline(WIDE, &[VIRTUAL, "parallelism.mesh=4x2x8"]);
+    work.expect("every stage has its names, and together they are the unsplit model's", &answer, 0);
+    let answer = work.ckpt(&["fqn", "check", &WIDE.store(), "--baseline", &names]);
+    work.expect("the checkpoint of 64 ranks has exactly these", &answer, 0);
     let copied = copy(work, &WIDE.store(), &DIRECT.store())
         .and_then(|()| copy(work, &WIDE.metrics(), &DIRECT.metrics()))
         .and_then(|()| copy(work, &WIDE.metrics(), &DEEP.metrics()));
