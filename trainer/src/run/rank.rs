@@ -255,7 +255,7 @@ impl<'a> Rank<'a> {
     fn save_if_due(&mut self, last: bool) -> Result<()> {
         let interval = self.job.config.config.checkpoint.interval;
         let due = interval > 0 && self.run.step.is_multiple_of(interval);
-        if !due && !last {
+        if interval == 0 || !(due || last) {
             return Ok(());
         }
         let began = Instant::now();

@@ -176,8 +176,8 @@ impl Bench {
             }
             eprintln!("round {round} of {}", self.rounds);
         }
-        let answers = ways.into_iter().zip(all).map(|(way, (_, answers))| (way, answers)).collect();
-        Figures::new(self.sizes.tokens(), [before, load()], answers)
+        let answers: Vec<_> = ways.into_iter().zip(all).map(|(way, (_, answers))| (way, answers)).collect();
+        Figures::new(self.sizes.tokens(), [before, load()], &answers)
     }
 
     fn start(&self, way: &Way) -> Result<Turns, Error> {

@@ -56,9 +56,9 @@ impl Figures {
     pub(super) fn new(
         tokens: u32,
         load: [Option<f64>; 2],
-        answers: Vec<(Way, Vec<Answer>)>,
+        answers: &[(Way, Vec<Answer>)],
     ) -> Result<Self, Error> {
-        let parameters = same_model(&answers)?;
+        let parameters = same_model(answers)?;
         let of = |way: &Way| answers.iter().find(|(it, _)| it == way).map_or(&[][..], |(_, all)| all);
         let (torch, plain) = (of(&Way::Torch { fused: false }), of(&Way::Ours("exact")));
         let ways = answers.iter().map(|(way, all)| took(way, all, torch, tokens)).collect();
