@@ -18,15 +18,15 @@ fn ckpt_train(arguments: &[&str]) -> Output {
 #[test]
 fn every_command_of_the_readme_exists_with_its_options() {
     let text = readme();
+    let of = |arguments: &[&str]| String::from_utf8(ckpt_train(arguments).stdout).unwrap();
+    let configured = of(&["train", "--help"]) + &of(&["config", "keys"]);
     let mut seen = 0;
     for line in text.lines().filter(|line| line.starts_with("ckpt-train ")) {
         let words: Vec<&str> = line.split(" #").next().unwrap().split_whitespace().skip(1).collect();
         let verb = if ["config", "data"].contains(&words[0]) { &words[..2] } else { &words[..1] };
         let help = ckpt_train(&[verb, &["--help"]].concat());
         assert!(help.status.success(), "{line}");
-        let mut help = String::from_utf8(help.stdout).unwrap();
-        help += &String::from_utf8(ckpt_train(&["train", "--help"]).stdout).unwrap();
-        help += &String::from_utf8(ckpt_train(&["config", "keys"]).stdout).unwrap();
+        let help = String::from_utf8(help.stdout).unwrap() + &configured;
         for option in words.iter().filter(|word| word.len() > 2 && word.starts_with("--")) {
             let name = option.split('=').next().unwrap();
             let known = if name.contains('.') { &name[2..] } else { name };
