@@ -12,6 +12,7 @@
 //! all stop at the same step; nothing is updated in a step that failed.
 
 mod batches;
+mod begin;
 mod faults;
 mod job;
 mod observe;
@@ -19,6 +20,7 @@ mod outline;
 mod rank;
 mod recording;
 mod report;
+mod saves;
 mod start;
 #[cfg(test)]
 mod tests;

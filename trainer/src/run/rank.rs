@@ -2,31 +2,28 @@
 
 use std::{
     collections::VecDeque,
-    num::NonZeroUsize,
     rc::Rc,
     sync::atomic::Ordering,
     time::{Duration, Instant},
 };
 
-use dcp::store::Root;
-
 use super::{
     Job, Observer, Terms,
     batches::Wants,
+    begin::{agree, resume, saver_options, take_up},
     faults::Faults,
-    observe::{Begun, StepDone},
+    observe::StepDone,
     report::{Report, SaveReport, Verdict},
 };
 use crate::{
     Error, ErrorKind, Place, Result,
-    checkpoint::{Choice, Described, Resume, RunState, Saved, Saver, SaverOptions, SlowSave},
-    config::OnSaveFailure,
+    checkpoint::{Described, RunState, Saved, Saver},
     exact::VirtualTp,
     fsdp::{self, Groups, State, Strategy, clip_coefficient},
     mesh::{Axis, Coordinates},
     parallel::{Params, TpOps},
     stage::{GradReduce, Links, PipelineRunner, Stage, StageInputs},
-    transport::{Group, Purpose, Transport},
+    transport::{Group, Transport},
 };
 
 /// How a run ended.
@@ -55,23 +52,25 @@ pub struct Summary {
 
 /// One rank, between its start and its end.
 pub(super) struct Rank<'a> {
-    job: &'a Job,
+    pub(super) job: &'a Job,
     transport: &'a dyn Transport,
-    world: Rc<dyn Group>,
+    pub(super) world: Rc<dyn Group>,
     at: Coordinates,
-    state: Rc<State>,
+    pub(super) state: Rc<State>,
     runtime: TpOps,
-    described: Described,
-    run: RunState,
-    saver: Saver,
-    observer: &'a mut dyn Observer,
+    pub(super) described: Described,
+    pub(super) run: RunState,
+    pub(super) saver: Saver,
+    pub(super) observer: &'a mut dyn Observer,
     terms: &'a Terms,
     /// Attempts at saves of this incarnation: a failed one leaves its folder behind.
-    attempts: u32,
-    stall: Duration,
+    pub(super) attempts: u32,
+    pub(super) stall: Duration,
     /// Reading the samples of this step.
     reading: Duration,
-    saved: VecDeque<Saved>,
+    pub(super) saved: VecDeque<Saved>,
+    /// Saves that have ended, for the next report.
+    pub(super) reports: Vec<SaveReport>,
 }
 
 impl<'a> Rank<'a> {
@@ -126,6 +125,7 @@ impl<'a> Rank<'a> {
             stall,
             reading,
             saved,
+            reports: Vec::new(),
         })
     }
 
@@ -160,10 +160,9 @@ impl<'a> Rank<'a> {
         self.faults().before(self.run.step + 1)?;
         let began = Instant::now();
         let losses = self.forward_backward()?;
-        let finished = self.saver.finished();
         let report = Report {
             losses: losses.clone(),
-            save: finished.map(|outcome| self.note_save(outcome)),
+            saves: self.ended_saves(),
             stop: self.terms.stop.load(Ordering::Relaxed),
         };
         let step = self.run.step + 1;
@@ -251,172 +250,4 @@ impl<'a> Rank<'a> {
         let geometry = &self.run.geometry;
         (geometry.micro_batch * geometry.microbatches * geometry.seq_len) as u64
     }
-
-    fn save_if_due(&mut self, last: bool) -> Result<()> {
-        let interval = self.job.config.config.checkpoint.interval;
-        let due = interval > 0 && self.run.step.is_multiple_of(interval);
-        if interval == 0 || !(due || last) {
-            return Ok(());
-        }
-        let began = Instant::now();
-        if let Some(outcome) = self.saver.wait() {
-            let report = self.note_save(outcome);
-            if let Some(why) = report.failure {
-                self.failed(&[(self.transport.rank(), report.step, why)])?;
-            }
-        }
-        let back_pressure = began.elapsed();
-        self.attempts += 1;
-        let plan = self.described.plan(&self.run, self.attempts)?;
-        let lease = self.state.lease()?;
-        self.saver.begin(plan, lease)?;
-        self.observer.saving(self.run.step, back_pressure)
-    }
-
-    fn note_save(&mut self, outcome: Result<Saved>) -> SaveReport {
-        match outcome {
-            Ok(saved) => {
-                let step = saved.step;
-                self.saved.push_back(saved);
-                SaveReport { step, failure: None }
-            }
-            Err(error) => SaveReport { step: 0, failure: Some(error.to_string()) },
-        }
-    }
-
-    fn judge_saves(&mut self, verdict: &Verdict) -> Result<()> {
-        while let Some(saved) = self.saved.pop_front() {
-            self.observer.saved(&saved)?;
-        }
-        self.failed(&verdict.failures)
-    }
-
-    /// Policy for saves that failed, the same on all ranks.
-    fn failed(&mut self, failures: &[(usize, u64, String)]) -> Result<()> {
-        let Some((rank, _, why)) = failures.first() else { return Ok(()) };
-        self.saver.hurry();
-        let text = format!("a save failed on rank {rank}: {why}");
-        match self.job.config.config.checkpoint.on_save_failure {
-            OnSaveFailure::Continue => self.observer.warn(&format!("{text}; the checkpoint before stays")),
-            OnSaveFailure::Stop => Err(Error::new(ErrorKind::Io, text).hint(
-                "the checkpoint before is untouched; checkpoint.on_save_failure = \"continue\" trains on without",
-            )),
-        }
-    }
-
-    fn close(mut self, ended: Ended, loss: Option<f32>) -> Result<Summary> {
-        let report =
-            Report { save: self.saver.wait().map(|outcome| self.note_save(outcome)), ..Report::default() };
-        let bytes = serde_json::to_vec(&report).map_err(|error| Error::internal(error.to_string()))?;
-        let all = self.world.all_gather_bytes(&Purpose("last save".to_owned()), &bytes)?;
-        while let Some(saved) = self.saved.pop_front() {
-            self.observer.saved(&saved)?;
-        }
-        let reports = all.iter().map(|bytes| serde_json::from_slice::<Report>(bytes));
-        for (rank, report) in reports.enumerate() {
-            let report = report.map_err(|error| Error::internal(error.to_string()))?;
-            if let Some(SaveReport { step, failure: Some(why) }) = report.save {
-                self.failed(&[(rank, step, why)])?;
-            }
-        }
-        let summary = Summary {
-            ended,
-            step: self.run.step,
-            loss,
-            peak_gathered: self.state.live().peak_parts,
-            stall: self.stall,
-        };
-        self.observer.ended(&summary)?;
-        Ok(summary)
-    }
-}
-
-/// Ranks with other configurations or data would train another model each.
-fn agree(job: &Job, world: &dyn Group) -> Result<()> {
-    let mine = job.digest()?;
-    let all = world.all_gather_bytes(&Purpose("configuration".to_owned()), mine.as_bytes())?;
-    match all.iter().position(|theirs| theirs.as_slice() != mine.as_bytes()) {
-        None => Ok(()),
-        Some(rank) => Err(Error::config(format!(
-            "rank {} and rank {rank} have different configurations or data",
-            world.index()
-        ))
-        .hint("start all ranks with the same file, overrides and data; --print-config shows what each has")),
-    }
-}
-
-fn resume(job: &Job) -> Result<Resume> {
-    let checkpoint = &job.config.config.checkpoint;
-    Ok(Resume {
-        root: checkpoint.root.clone(),
-        run: checkpoint.run.parse().map_err(|error| Error::config(format!("checkpoint.run: {error}")))?,
-        on_damage: checkpoint.on_damage,
-        level: dcp::load::Level::Full,
-        wanted: checkpoint.resume,
-    })
-}
-
-fn saver_options(
-    job: &Job,
-    root: Root,
-    rank: usize,
-    epoch: u64,
-    observer: &dyn Observer,
-) -> Result<SaverOptions> {
-    let config = &job.config.config;
-    let slow = (config.debug.slow_save_step > 0)
-        .then_some(SlowSave { step: config.debug.slow_save_step, wait: config.debug.slow_save });
-    Ok(SaverOptions {
-        root,
-        run: config
-            .checkpoint
-            .run
-            .parse()
-            .map_err(|error| Error::config(format!("checkpoint.run: {error}")))?,
-        rank: u32::try_from(rank).map_err(|_| Error::config("more ranks than a checkpoint can have"))?,
-        epoch,
-        keep_last: usize::try_from(config.checkpoint.keep_last).ok().and_then(NonZeroUsize::new),
-        grace: config.checkpoint.grace,
-        patience: config.comm.step_timeout,
-        slow,
-        say: observer.speaker(),
-    })
-}
-
-/// Loads what was chosen, or begins.
-fn take_up(
-    job: &Job,
-    state: &State,
-    root: &Root,
-    choice: &Choice,
-    described: &Described,
-    observer: &mut dyn Observer,
-) -> Result<RunState> {
-    let fresh = job.fresh()?;
-    let began = Instant::now();
-    for warning in &choice.warnings {
-        observer.warn(warning)?;
-    }
-    let Some(resumed) = choice.open(root, described.registry())? else {
-        state.initialise(fresh.seed)?;
-        observer.begun(&Begun {
-            epoch: choice.epoch,
-            from: None,
-            step: 0,
-            took: began.elapsed(),
-            cursor: 0,
-        })?;
-        return Ok(fresh);
-    };
-    for note in resumed.state.check(&fresh)? {
-        observer.warn(&note)?;
-    }
-    let held = state.tensors()?;
-    let boxes = held.iter().filter(|held| !held.region.is_empty()).map(|held| (&held.id, &held.region));
-    resumed.read_all(boxes, |id, region, bytes| state.load(id, region, bytes))?;
-    state.set_step_count(resumed.state.step);
-    let run = resumed.state.going_on_as(&fresh);
-    let (from, step, cursor) = (choice.sequence, run.step, run.cursor);
-    observer.begun(&Begun { epoch: choice.epoch, from, step, took: began.elapsed(), cursor })?;
-    Ok(run)
 }

@@ -17,8 +17,8 @@ use crate::{
 pub(crate) struct Report {
     /// Loss sums (bits of f32) of the microbatches whose loss this rank computed, by global index.
     pub(crate) losses: Vec<(usize, u32)>,
-    /// The save that has ended since the last report.
-    pub(crate) save: Option<SaveReport>,
+    /// Saves that have ended since the last report.
+    pub(crate) saves: Vec<SaveReport>,
     /// Whether this rank was asked to stop.
     pub(crate) stop: bool,
 }
@@ -87,9 +87,8 @@ fn judge(reports: &[Report], microbatches: usize, sums: Sums) -> Result<Verdict>
         let missing = losses.iter().position(Option::is_none).unwrap_or_default();
         return Err(Error::internal(format!("no rank reported the loss of microbatch {missing}")));
     };
-    let failures = reports.iter().enumerate().filter_map(|(rank, report)| {
-        let save = report.save.as_ref()?;
-        Some((rank, save.step, save.failure.clone()?))
+    let failures = reports.iter().enumerate().flat_map(|(rank, report)| {
+        report.saves.iter().filter_map(move |save| Some((rank, save.step, save.failure.clone()?)))
     });
     Ok(Verdict {
         loss: total(losses, sums),
@@ -150,7 +149,7 @@ mod tests {
     fn one_rank_that_is_asked_to_stop_stops_all_and_failed_saves_are_known_to_all() {
         let mut reports = vec![report(&[(0, 1.0)]), report(&[])];
         reports[1].stop = true;
-        reports[1].save = Some(SaveReport { step: 3, failure: Some("disk full".to_owned()) });
+        reports[1].saves = vec![SaveReport { step: 3, failure: Some("disk full".to_owned()) }];
         let verdict = judge(&reports, 1, Sums::Fast).unwrap();
         assert!(verdict.stop);
         assert_eq!(verdict.failures, [(1, 3, "disk full".to_owned())]);
