@@ -11,6 +11,7 @@ use std::{
 use super::{Job, Observer, Summary, rank::Rank};
 use crate::{
     Error, Result,
+    torch::allocator,
     transport::{Limits, Transport, local},
 };
 
@@ -38,6 +39,7 @@ pub fn run_rank(
 ) -> Result<Summary> {
     // Products must have the same bits on every machine, and ranks share the cores.
     tch::set_num_threads(1);
+    allocator::keep_freed_memory();
     Rank::begin(job, transport, observer, terms)?.train()
 }
 

@@ -1,8 +1,8 @@
 //! Speed of the trainer: a whole training step against eager PyTorch's of the same model, and what saves cost it.
 //!
-//! Method: every way is a process of its own that lives as long as the measurement and does ten steps whenever it is its
-//! turn, one at a time, on one thread; in a round every way has one turn, each round beginning with another, so that a
-//! machine that slows down slows all of them. One round before them does not count. A step is everything from reading its
+//! Method: every way is a process of its own that lives as long as the measurement and does a few steps (three; ten where
+//! saves are compared) whenever it is its turn, alone, on one thread; in a round every way has one turn, each round beginning
+//! with another, so that a machine that slows down slows all of them. One round before them does not count. A step is everything from reading its
 //! bytes to the update: forward, backward, norm, clipping, AdamW. Steps have one microbatch, on both sides.
 //!
 //! Ours trains by the run's own loop (`trainer/examples/in_turns.rs`), in exact mode with one virtual rank and in fast
@@ -28,8 +28,10 @@ use crate::{libtorch, process, python, repository, test};
 use figures::Figures;
 use turns::{Answer, Turns};
 
-/// Steps of a turn, and between two saves.
+/// Steps between two saves, and of the turns that show what saves cost.
 const STEPS: usize = 10;
+/// Steps of the other turns.
+const FEW: usize = 3;
 
 /// What to measure, and how.
 #[derive(Debug, clap::Args)]
@@ -40,6 +42,9 @@ pub(crate) struct Options {
     /// Rounds that count
     #[arg(long, default_value_t = 11)]
     rounds: u32,
+    /// Only one half of it
+    #[arg(long, value_enum)]
+    only: Option<Part>,
     /// A small model and three rounds: whether it runs, not how fast
     #[arg(long)]
     quick: bool,
@@ -107,6 +112,20 @@ pub(super) enum Way {
     Torch { fused: bool },
 }
 
+impl Way {
+    /// What those with saves are compared with.
+    const PLAIN: Self = Self::Ours("exact");
+}
+
+/// One half of the measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// A step against PyTorch's.
+    Speed,
+    /// What saves cost.
+    Saves,
+}
+
 /// Measures and prints; an error if a process fails or trains another model.
 pub(crate) fn run(options: &Options) -> Result<(), Error> {
     libtorch::set_up(None)?;
@@ -114,7 +133,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
     process::run(&mut test::cargo(&build), "the build failed")?;
     let scratch = repository::root().join("target/bench");
     let bench = Bench::new(options, &scratch)?;
-    let figures = bench.measure();
+    let figures = bench.measure(options.only);
     bench.clear()?;
     let figures = figures?;
     figures.print();
@@ -153,31 +172,39 @@ impl Bench {
         Ok(bench)
     }
 
-    fn ways(&self) -> Vec<Way> {
-        let mut ways = vec![Way::Ours("exact"), Way::Torch { fused: false }, Way::Ours("fast")];
-        ways.extend(self.folders.iter().cloned().map(Way::Saving));
-        ways.push(Way::Torch { fused: true });
-        ways
+    fn measure(&self, only: Option<Part>) -> Result<Figures, Error> {
+        let before = load();
+        let speed = [Way::PLAIN, Way::Torch { fused: false }, Way::Ours("fast"), Way::Torch { fused: true }];
+        let saves = [Way::PLAIN].into_iter().chain(self.folders.iter().cloned().map(Way::Saving));
+        let wanted = |part| only.is_none_or(|only| only == part);
+        let speed = if wanted(Part::Speed) { self.rounds(speed.to_vec(), FEW)? } else { Vec::new() };
+        let saves = if wanted(Part::Saves) { self.rounds(saves.collect(), STEPS)? } else { Vec::new() };
+        Figures::new(self.sizes.tokens(), [before, load()], &speed, &saves)
     }
 
-    fn measure(&self) -> Result<Figures, Error> {
-        let ways = self.ways();
-        let mut all: Vec<(Turns, Vec<Answer>)> =
-            ways.iter().map(|way| Ok((self.start(way)?, Vec::new()))).collect::<Result<_, Error>>()?;
-        let before = load();
+    /// All of `ways`, turn by turn of `steps` steps.
+    fn rounds(&self, ways: Vec<Way>, steps: usize) -> Result<Vec<(Way, Vec<Answer>)>, Error> {
+        let start = |way: Way| Ok((self.start(&way)?, way, Vec::new()));
+        let mut all: Vec<(Turns, Way, Vec<Answer>)> =
+            ways.into_iter().map(start).collect::<Result<_, Error>>()?;
         for round in 0..=self.rounds {
             let first = round as usize % all.len();
+            let mut seconds = Vec::new();
             for at in (first..all.len()).chain(0..first) {
-                let Some((turns, answers)) = all.get_mut(at) else { continue };
-                let answer = turns.go(STEPS)?;
+                let Some((turns, way, answers)) = all.get_mut(at) else { continue };
+                let answer = turns.go(steps)?;
+                seconds.push(format!("{way:?} {:.3} ({:.3})", answer.mean(), answer.used()));
                 if round > 0 {
                     answers.push(answer);
                 }
             }
-            eprintln!("round {round} of {}", self.rounds);
+            eprintln!(
+                "round {round} of {}: seconds of a step (of a processor): {}",
+                self.rounds,
+                seconds.join(", ")
+            );
         }
-        let answers: Vec<_> = ways.into_iter().zip(all).map(|(way, (_, answers))| (way, answers)).collect();
-        Figures::new(self.sizes.tokens(), [before, load()], &answers)
+        Ok(all.into_iter().map(|(_, way, answers)| (way, answers)).collect())
     }
 
     fn start(&self, way: &Way) -> Result<Turns, Error> {

@@ -46,6 +46,8 @@ struct Saves {
     median_step: f64,
     /// Mean steps of a round, over those without saves.
     mean_step: Spread,
+    /// The same of processor time, that of saving threads included.
+    processor: Spread,
     /// What a save took of the training thread, as a share of a step: half of the saves less than this.
     stall_half: f64,
     /// And 99 of 100.
@@ -56,13 +58,14 @@ impl Figures {
     pub(super) fn new(
         tokens: u32,
         load: [Option<f64>; 2],
-        answers: &[(Way, Vec<Answer>)],
+        speed: &[(Way, Vec<Answer>)],
+        saving: &[(Way, Vec<Answer>)],
     ) -> Result<Self, Error> {
-        let parameters = same_model(answers)?;
-        let of = |way: &Way| answers.iter().find(|(it, _)| it == way).map_or(&[][..], |(_, all)| all);
-        let (torch, plain) = (of(&Way::Torch { fused: false }), of(&Way::Ours("exact")));
-        let ways = answers.iter().map(|(way, all)| took(way, all, torch, tokens)).collect();
-        let saves = answers.iter().filter_map(|(way, all)| match way {
+        let parameters = same_model(speed.iter().chain(saving).flat_map(|(_, all)| all))?;
+        let torch = of(speed, &Way::Torch { fused: false });
+        let ways = speed.iter().map(|(way, all)| took(way, all, torch, tokens)).collect();
+        let plain = of(saving, &Way::PLAIN);
+        let saves = saving.iter().filter_map(|(way, all)| match way {
             Way::Saving(folder) => Some(saves(folder.display().to_string(), all, plain)),
             _ => None,
         });
@@ -95,12 +98,13 @@ impl Figures {
         for saves in &self.saves {
             let Saves { folder, count, mean_step: mean, .. } = saves;
             println!(
-                "  {count} saves in {folder}: median step {:.3} of that without, mean step {:.3} ({:.3} to {:.3}); the training \
-                 thread lost {:.2} % of a step to a save (99 of 100: {:.2} %); {} steps ended during saves",
+                "  {count} saves in {folder}: median step {:.3} of that without, mean step {:.3} ({:.3} to {:.3}), \
+                 processor time {:.3}; the training thread lost {:.2} % of a step to a save (99 of 100: {:.2} %); {} steps ended during saves",
                 saves.median_step,
                 mean.median,
                 mean.least,
                 mean.most,
+                saves.processor.median,
                 saves.stall_half * 1e2,
                 saves.stall_most * 1e2,
                 saves.during_saves
@@ -112,9 +116,13 @@ impl Figures {
     }
 }
 
+fn of<'a>(answers: &'a [(Way, Vec<Answer>)], way: &Way) -> &'a [Answer] {
+    answers.iter().find(|(it, _)| it == way).map_or(&[][..], |(_, all)| all)
+}
+
 /// That all train a model of the same size.
-fn same_model(answers: &[(Way, Vec<Answer>)]) -> Result<u64, Error> {
-    let mut sizes = answers.iter().flat_map(|(_, all)| all).map(|answer| answer.parameters);
+fn same_model<'a>(answers: impl Iterator<Item = &'a Answer>) -> Result<u64, Error> {
+    let mut sizes = answers.map(|answer| answer.parameters);
     let first = sizes.next().unwrap_or_default();
     let others = sizes.filter(|size| *size != first).count();
     if others == 0 {
@@ -125,25 +133,21 @@ fn same_model(answers: &[(Way, Vec<Answer>)]) -> Result<u64, Error> {
 
 fn took(way: &Way, all: &[Answer], torch: &[Answer], tokens: u32) -> Took {
     let step = Spread::of(all.iter().map(Answer::mean));
-    let used = |answer: &Answer| answer.processor / answer.steps.len() as f64;
     Took {
         what: match way {
             Way::Ours(mode) => format!("{mode} mode"),
-            Way::Saving(folder) => format!("exact mode, saves in {}", end_of(&folder.display().to_string())),
+            Way::Saving(folder) => format!("exact mode, saves in {}", folder.display()),
             Way::Torch { fused: false } => "PyTorch, eager".to_owned(),
             Way::Torch { fused: true } => "PyTorch, eager, fused AdamW".to_owned(),
         },
         tokens_per_second: f64::from(tokens) / step.median,
         step,
-        processor: Spread::of(all.iter().map(used)),
+        processor: Spread::of(all.iter().map(Answer::used)),
         over_torch: Spread::of(torch.iter().zip(all).map(|(torch, it)| torch.mean() / it.mean())),
-        over_torch_by_processor: Spread::of(torch.iter().zip(all).map(|(torch, it)| used(torch) / used(it))),
+        over_torch_by_processor: Spread::of(
+            torch.iter().zip(all).map(|(torch, it)| torch.used() / it.used()),
+        ),
     }
-}
-
-/// The last part of a path, as far as a column of the table goes.
-fn end_of(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
 }
 
 fn saves(folder: String, all: &[Answer], plain: &[Answer]) -> Saves {
@@ -157,6 +161,7 @@ fn saves(folder: String, all: &[Answer], plain: &[Answer]) -> Saves {
         during_saves: all.iter().map(|answer| answer.during_saves).sum(),
         median_step: steps(all) / step,
         mean_step: Spread::of(all.iter().zip(plain).map(|(with, without)| with.mean() / without.mean())),
+        processor: Spread::of(all.iter().zip(plain).map(|(with, without)| with.used() / without.used())),
         stall_half: percentile(&lost, 50) / step,
         stall_most: percentile(&lost, 99) / step,
     }
@@ -213,8 +218,8 @@ mod tests {
     fn another_model_is_no_comparison() {
         let mut other = answer(&[1.0], 1.0);
         other.parameters = 8;
-        let ways = vec![(Way::Ours("exact"), vec![answer(&[1.0], 1.0)]), (Way::Ours("fast"), vec![other])];
-        assert!(same_model(&ways).is_err());
-        assert_eq!(same_model(&ways[..1]).unwrap(), 7);
+        let turns = [answer(&[1.0], 1.0), other];
+        assert!(same_model(turns.iter()).is_err());
+        assert_eq!(same_model(turns[..1].iter()).unwrap(), 7);
     }
 }

@@ -37,6 +37,11 @@ impl Answer {
     pub(super) fn mean(&self) -> f64 {
         self.steps.iter().sum::<f64>() / self.steps.len() as f64
     }
+
+    /// Processor time of a step.
+    pub(super) fn used(&self) -> f64 {
+        self.processor / self.steps.len() as f64
+    }
 }
 
 /// The process. It ends when this is dropped.
