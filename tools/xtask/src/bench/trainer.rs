@@ -217,6 +217,8 @@ impl Bench {
                 Way::Ours(mode) => (*mode, self.scratch.join(format!("unused-{mode}")), 0),
                 Way::Torch { .. } => ("exact", PathBuf::new(), 0),
             };
+            // A run saves when it ends; the next would go on from there.
+            remove(&root)?;
             command.args(self.sizes.for_us()).args([
                 format!("training.mode={mode}"),
                 format!("data.folder={}", text.display()),
@@ -236,12 +238,17 @@ impl Bench {
     /// Leaves nothing behind.
     fn clear(&self) -> Result<(), Error> {
         for path in self.folders.iter().map(|folder| saves(folder)).chain([self.scratch.clone()]) {
-            if path.exists() {
-                fs::remove_dir_all(&path).map_err(Error::path("remove", &path))?;
-            }
+            remove(&path)?;
         }
         Ok(())
     }
+}
+
+fn remove(folder: &Path) -> Result<(), Error> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).map_err(Error::path("remove", folder))?;
+    }
+    Ok(())
 }
 
 fn saves(folder: &Path) -> PathBuf {
