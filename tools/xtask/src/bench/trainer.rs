@@ -217,7 +217,7 @@ impl Bench {
                 Way::Ours(mode) => (*mode, self.scratch.join(format!("unused-{mode}")), 0),
                 Way::Torch { .. } => ("exact", PathBuf::new(), 0),
             };
-            // A run saves when it ends; the next would go on from there.
+            // What an earlier measurement left would be gone on from.
             remove(&root)?;
             command.args(self.sizes.for_us()).args([
                 format!("training.mode={mode}"),
