@@ -8,7 +8,7 @@
 //!                                              print (TOML with origins, SHA-256), JSON for checkpoints
 //! ```
 //!
-//! Invariants: a key is declared once, in [`keys`], with its type and meaning, and what is not declared is refused with
+//! Invariants: a key is declared once, in `keys`, with its type and meaning, and what is not declared is refused with
 //! the nearest name that is; a resolved configuration prints as TOML that resolves to itself, with the same digest; the
 //! digest depends on values alone, never on where they came from.
 

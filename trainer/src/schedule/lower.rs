@@ -23,7 +23,7 @@ pub enum Gather {
 /// The program of a table that is not lowered.
 ///
 /// # Errors
-/// What [`validate`] refuses; communication that would not be safe.
+/// What [`validate()`] refuses; communication that would not be safe.
 pub fn lower(table: &Table, gather: Gather) -> Result<Program, ScheduleError> {
     validate(table)?;
     let mut ranks = table.ranks.clone();

@@ -7,7 +7,7 @@
 //!                          └─► simulate: time, bubble, peak └─► pair order (rule A), rendezvous progress (rule B)
 //! ```
 //!
-//! Invariants: a [`Table`] that [`validate`] accepted runs to its end, each microbatch once forward and once backward on
+//! Invariants: a [`Table`] that [`validate()`] accepted runs to its end, each microbatch once forward and once backward on
 //! every stage; a [`Program`] exists only after both communication rules held, so that it can't hang for its order.
 //! Adding a schedule is one file in `generators` and one line in its registry. Nothing here knows tensors.
 

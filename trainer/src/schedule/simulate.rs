@@ -58,7 +58,7 @@ impl Simulation {
 /// Runs `table`, which is not lowered, in time.
 ///
 /// # Errors
-/// What [`validate`] refuses.
+/// What [`validate()`] refuses.
 pub fn simulate(table: &Table, times: &Times) -> Result<Simulation, ScheduleError> {
     validate(table)?;
     let mut clock = Clock { table, times, ends: HashMap::new(), spans: vec![Vec::new(); table.ranks.len()] };

@@ -50,10 +50,10 @@ impl SlotTable {
         Table { placement: self.placement.clone(), microbatches: self.microbatches, ranks }
     }
 
-    /// Checks the order as [`validate`] does, then that every cell is in a later slot than all that it needs.
+    /// Checks the order as [`validate()`] does, then that every cell is in a later slot than all that it needs.
     ///
     /// # Errors
-    /// What [`validate`] refuses; all cells that come too early.
+    /// What [`validate()`] refuses; all cells that come too early.
     pub fn validate(&self) -> Result<(), ScheduleError> {
         validate(&self.table())?;
         let given: HashMap<Fact, usize> =

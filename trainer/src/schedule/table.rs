@@ -1,4 +1,4 @@
-//! [`Table`]: what each rank does, in order. Plain data; whether it makes sense is [`super::validate`]'s to say.
+//! [`Table`]: what each rank does, in order. Plain data; whether it makes sense is [`super::validate()`]'s to say.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! [`validate`]: refuses every table that can't run, or whose step would not be exactly all microbatches once on every
+//! [`validate()`]: refuses every table that can't run, or whose step would not be exactly all microbatches once on every
 //! stage. Strict where torch is lenient: duplicates, microbatches out of range, B beside I or W, and ranks that wait for
 //! each other are found here, before anything is lowered or run.
 

@@ -4,7 +4,7 @@
 //! step and cursor that it resumes from), `step` for each step. A crash may cut the last line; the next incarnation ends
 //! it and begins a new one.
 //!
-//! [`fold`] yields the effective sequence: what an incarnation did past the point where the next one resumed is void, as
+//! [`fold()`] yields the effective sequence: what an incarnation did past the point where the next one resumed is void, as
 //! the model never knew it. What remains must run from sample 0 without a gap and without a repeat.
 
 mod fold;

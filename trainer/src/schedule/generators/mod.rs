@@ -54,7 +54,7 @@ pub fn named(name: &str) -> Result<&'static dyn Generator, ScheduleError> {
 /// The table of `generator`, validated.
 ///
 /// # Errors
-/// Numbers that don't fit the generator; whatever [`validate`] refuses.
+/// Numbers that don't fit the generator; whatever [`validate()`] refuses.
 pub fn generate(generator: &dyn Generator, shape: Shape) -> Result<Table, ScheduleError> {
     shape.check(generator.name(), &generator.stages_per_rank())?;
     let placement = generator.placement(shape)?;
