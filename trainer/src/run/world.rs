@@ -11,7 +11,6 @@ use std::{
 use super::{Job, Observer, Summary, rank::Rank};
 use crate::{
     Error, Result,
-    torch::allocator,
     transport::{Limits, Transport, local},
 };
 
@@ -39,7 +38,6 @@ pub fn run_rank(
 ) -> Result<Summary> {
     // Products must have the same bits on every machine, and ranks share the cores.
     tch::set_num_threads(1);
-    allocator::keep_freed_memory();
     Rank::begin(job, transport, observer, terms)?.train()
 }
 

@@ -3,6 +3,5 @@
 //! Invariants: these modules alone contain unsafe code; every function of the shim catches what C++ throws and returns a
 //! status and a text; nothing unwinds from Rust into C++; a tensor that C++ works on is held until the work is done.
 
-pub mod allocator;
 pub mod c10d;
 pub mod node;
