@@ -96,10 +96,11 @@ impl Shared {
         let mut waiting = None;
         let mut state = self.lock();
         loop {
-            state.whole(wait.rank)?;
+            // What is complete is given out, though another rank has failed since: it may have failed at what comes next.
             if let Some(found) = ready(&mut state)? {
                 return Ok(found);
             }
+            state.whole(wait.rank)?;
             state.present(wait, &missing(&state))?;
             waiting.get_or_insert_with(|| self.scene(wait.rank).wait(wait.what));
             let left = deadline.saturating_duration_since(Instant::now());
