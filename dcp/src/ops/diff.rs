@@ -9,6 +9,7 @@
 mod bits;
 mod lanes;
 mod stats;
+mod wide;
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},

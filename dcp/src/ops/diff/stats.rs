@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::{
     bits::{beyond_one_ulp, differing, ordered},
     lanes::{BLOCK, Moments, Numbers, moments, own_moments},
+    wide::{Scale, Wide},
 };
 
 /// How the values of two tensors of one shape differ. NaNs and infinities count as differing unless they are the same, and are
@@ -43,9 +44,9 @@ pub struct Stats {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Sums {
     stats: Stats,
-    squares: f64,
-    dot: f64,
-    norms: [f64; 2],
+    squares: Wide,
+    dot: Wide,
+    norms: [Wide; 2],
     ulps: u64,
 }
 
@@ -87,10 +88,11 @@ impl Sums {
     }
 
     pub(super) fn finish(self, same: Option<Dtype>) -> Stats {
-        let [a, b] = self.norms.map(f64::sqrt);
-        let l2 = self.squares.sqrt();
-        let rel_l2 = if a > 0.0 { l2 / a } else { l2 };
-        let cosine = (a > 0.0 && b > 0.0).then(|| self.dot / (a * b));
+        let [a, b] = self.norms.map(Wide::root);
+        let squares = self.squares.root();
+        let l2 = squares.value();
+        let rel_l2 = if a.is_zero() { l2 } else { squares.over(a).value() };
+        let cosine = (!a.is_zero() && !b.is_zero()).then(|| self.dot.over(a).over(b).value());
         let beyond_one_ulp = same.filter(|dtype| ordered(*dtype)).map(|_| self.ulps);
         Stats { l2, rel_l2, cosine, beyond_one_ulp, ..self.stats }
     }
@@ -119,7 +121,11 @@ impl Sums {
             self.set_aside(a, &mut b, parts);
             sums = own_moments(a);
         }
-        self.sum(&sums);
+        let scale = scale_of(sums.dot, a);
+        if !scale.is_one() {
+            sums = own_moments(&scale.of_numbers(a));
+        }
+        self.sum(&sums, [scale; 2], scale);
     }
 
     /// Adds a block that may differ.
@@ -138,7 +144,12 @@ impl Sums {
         if block.parts == 2 {
             (sums.max_abs, sums.max_rel) = farthest(a, b);
         }
-        self.sum(&sums);
+        let sides = [scale_of(sums.norms[0], a), scale_of(sums.norms[1], b)];
+        let apart = Scale::of(sums.squares, || sums.max_abs > 0.0);
+        if [sides[0], sides[1], apart].iter().any(|scale| !scale.is_one()) {
+            rescale(&mut sums, [a, b], sides, apart, block.parts);
+        }
+        self.sum(&sums, sides, apart);
     }
 
     /// Counts elements that differ: in bits where those mean the same, else in value.
@@ -171,13 +182,32 @@ impl Sums {
         }
     }
 
-    fn sum(&mut self, sums: &Moments) {
-        self.dot += sums.dot;
-        self.norms[0] += sums.norms[0];
-        self.norms[1] += sums.norms[1];
-        self.squares += sums.squares;
+    /// Adds what a block comes to, its sides and their differences at these scales.
+    fn sum(&mut self, sums: &Moments, sides: [Scale; 2], apart: Scale) {
+        self.dot.add(Wide::of_products(sums.dot, sides));
+        for side in 0..2 {
+            self.norms[side].add(Wide::of_products(sums.norms[side], [sides[side]; 2]));
+        }
+        self.squares.add(Wide::of_products(sums.squares, [apart; 2]));
         self.stats.max_abs = self.stats.max_abs.max(sums.max_abs);
         self.stats.max_rel = self.stats.max_rel.max(sums.max_rel);
+    }
+}
+
+fn scale_of(norm: f64, numbers: &[f64]) -> Scale {
+    Scale::of(norm, || numbers.iter().any(|number| *number != 0.0))
+}
+
+/// Takes the sums of a block again, its sides and their differences at these scales. Largest distances are not scaled.
+fn rescale(sums: &mut Moments, [a, b]: [&[f64]; 2], sides: [Scale; 2], apart: Scale, parts: usize) {
+    let again = moments(&sides[0].of_numbers(a), &sides[1].of_numbers(b));
+    (sums.dot, sums.norms) = (again.dot, again.norms);
+    let (a, b) = (apart.of_numbers(a), apart.of_numbers(b));
+    let again = moments(&a, &b);
+    sums.squares = again.squares;
+    // The difference of two numbers may be none, and their ratio still one.
+    if sums.max_abs.is_infinite() {
+        sums.max_rel = if parts == 2 { farthest(&a, &b).1 } else { again.max_rel };
     }
 }
 

@@ -5,10 +5,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::element::{Element, decode};
 
-/// What the definition of [`Stats`] says, literally.
+/// What the definition of [`Stats`] says, literally; sums are taken of numbers that a power of two has brought near 1.
 fn one_by_one(one: (Dtype, &[u8]), other: (Dtype, &[u8])) -> Stats {
-    let (mut stats, mut sums) = (Stats::default(), [0.0_f64; 4]);
-    let mut ulps = 0;
+    let mut stats = Stats::default();
+    let (mut ulps, mut finite) = (0, Vec::new());
     let width = |dtype: Dtype| dtype.bits() as usize / 8;
     let bits = one.1.chunks_exact(width(one.0)).zip(other.1.chunks_exact(width(other.0)));
     let numbers = decode(one.0, one.1).unwrap().into_iter().zip(decode(other.0, other.1).unwrap());
@@ -29,20 +29,54 @@ fn one_by_one(one: (Dtype, &[u8]), other: (Dtype, &[u8])) -> Stats {
             stats.infinities[side] += u64::from(!nan && (re.is_infinite() || im.is_infinite()));
         }
         if [a.0, a.1, b.0, b.1].iter().all(|it| it.is_finite()) {
-            let apart = (a.0 - b.0).hypot(a.1 - b.1);
-            let terms = [a.0 * b.0 + a.1 * b.1, a.0 * a.0 + a.1 * a.1, b.0 * b.0 + b.1 * b.1, apart * apart];
-            sums = std::array::from_fn(|at| sums[at] + terms[at]);
-            stats.max_abs = stats.max_abs.max(apart);
-            stats.max_rel = stats.max_rel.max(apart / a.0.hypot(a.1).max(b.0.hypot(b.1)));
+            // Halves, whose difference is finite.
+            let (x, y) = (times(a, -1), times(b, -1));
+            let apart = (x.0 - y.0, x.1 - y.1);
+            let distance = times((apart.0.hypot(apart.1), 0.0), 1).0;
+            let relative = apart.0.hypot(apart.1) / x.0.hypot(x.1).max(y.0.hypot(y.1));
+            // Halves of the smallest numbers are rounded.
+            let exact = (a.0 - b.0).hypot(a.1 - b.1);
+            let tiny = distance < 1e-300;
+            stats.max_abs = stats.max_abs.max(if tiny { exact } else { distance });
+            stats.max_rel =
+                stats.max_rel.max(if tiny { exact / a.0.hypot(a.1).max(b.0.hypot(b.1)) } else { relative });
+            finite.push((a, b));
         }
     }
+    let halves = |at: (f64, f64), by: i32| times(times(at, by / 2), by - by / 2);
+    let [ea, eb] = [exponent(finite.iter().map(|(a, _)| *a)), exponent(finite.iter().map(|(_, b)| *b))];
+    // The difference of the largest numbers is none of them, hence that of their quarters.
+    let down = if ea.max(eb) > 1000 { -2 } else { 0 };
+    let apart = |(a, b): &((f64, f64), (f64, f64))| {
+        let (a, b) = (times(*a, down), times(*b, down));
+        (a.0 - b.0, a.1 - b.1)
+    };
+    let ed = exponent(finite.iter().map(apart));
+    let mut sums = [0.0_f64; 4];
+    for pair in &finite {
+        let (a, b, d) = (halves(pair.0, -ea), halves(pair.1, -eb), halves(apart(pair), -ed));
+        let dot = |x: (f64, f64), y: (f64, f64)| x.0 * y.0 + x.1 * y.1;
+        let terms = [dot(a, b), dot(a, a), dot(b, b), dot(d, d)];
+        sums = std::array::from_fn(|at| sums[at] + terms[at]);
+    }
     let [dot, a, b, squares] = sums;
-    let (a, b) = (a.sqrt(), b.sqrt());
-    stats.l2 = squares.sqrt();
-    stats.rel_l2 = if a > 0.0 { stats.l2 / a } else { stats.l2 };
+    let (a, b, d) = (a.sqrt(), b.sqrt(), squares.sqrt());
+    stats.l2 = halves((d, 0.0), ed - down).0;
+    stats.rel_l2 = if a > 0.0 { halves((d / a, 0.0), ed - down - ea).0 } else { stats.l2 };
     stats.cosine = (a > 0.0 && b > 0.0).then(|| dot / (a * b));
     stats.beyond_one_ulp = (one.0 == other.0 && ordered(one.0)).then_some(ulps);
     stats
+}
+
+fn times((re, im): (f64, f64), power: i32) -> (f64, f64) {
+    let by = 2_f64.powi(power);
+    (re * by, im * by)
+}
+
+/// Of the largest magnitude.
+fn exponent(numbers: impl Iterator<Item = (f64, f64)>) -> i32 {
+    let most = numbers.fold(0.0_f64, |most, (re, im)| most.max(re.abs()).max(im.abs()));
+    if most == 0.0 { 0 } else { most.log2().floor() as i32 }
 }
 
 fn number(element: Element) -> (f64, f64) {
@@ -129,7 +163,7 @@ fn packed(dtype: Dtype, seed: &[u8], elements: usize) -> Vec<u8> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
     fn blocks_add_up_to_what_single_elements_do(
@@ -155,6 +189,26 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn squares_that_no_float_holds_still_make_a_cosine() {
+    let bytes = |numbers: &[f64]| numbers.iter().flat_map(|it| it.to_le_bytes()).collect::<Vec<u8>>();
+    for size in [1e-250, 1e-170, 1.0, 1e170, 1e250, 1e307] {
+        let (a, b) = (bytes(&[3.0 * size, 4.0 * size]), bytes(&[4.0 * size, 3.0 * size]));
+        let stats = in_blocks((Dtype::F64, &a), (Dtype::F64, &b));
+        let near = |a: f64, b: f64| (a - b).abs() <= 1e-14 * b;
+        assert!(near(stats.cosine.unwrap(), 0.96), "{stats:?}");
+        assert!(near(stats.l2, 2_f64.sqrt() * size), "{stats:?}");
+        assert!(near(stats.rel_l2, 2_f64.sqrt() / 5.0), "{stats:?}");
+        let same = in_blocks((Dtype::F64, &a), (Dtype::F64, &a));
+        assert!((same.cosine.unwrap() - 1.0).abs() < 1e-14 && same.l2 == 0.0, "{same:?}");
+    }
+    let (a, b) = (bytes(&[1e308, -1.5e308]), bytes(&[1.0, 2.0]));
+    let stats = in_blocks((Dtype::F64, &a), (Dtype::F64, &b));
+    assert!((stats.cosine.unwrap() + 2.0 / (3.25_f64.sqrt() * 5_f64.sqrt())).abs() < 1e-14, "{stats:?}");
+    let stats = in_blocks((Dtype::F64, &bytes(&[f64::MAX])), (Dtype::F64, &bytes(&[f64::MIN])));
+    assert_eq!((stats.max_abs, stats.max_rel, stats.cosine), (f64::INFINITY, 2.0, Some(-1.0)));
 }
 
 #[test]
