@@ -202,12 +202,11 @@ fn scale_of(norm: f64, numbers: &[f64]) -> Scale {
 fn rescale(sums: &mut Moments, [a, b]: [&[f64]; 2], sides: [Scale; 2], apart: Scale, parts: usize) {
     let again = moments(&sides[0].of_numbers(a), &sides[1].of_numbers(b));
     (sums.dot, sums.norms) = (again.dot, again.norms);
-    let (a, b) = (apart.of_numbers(a), apart.of_numbers(b));
-    let again = moments(&a, &b);
-    sums.squares = again.squares;
+    sums.squares = own_moments(&apart.of_differences(a, b)).norms[0];
     // The difference of two numbers may be none, and their ratio still one.
     if sums.max_abs.is_infinite() {
-        sums.max_rel = if parts == 2 { farthest(&a, &b).1 } else { again.max_rel };
+        let (a, b) = (apart.of_numbers(a), apart.of_numbers(b));
+        sums.max_rel = if parts == 2 { farthest(&a, &b).1 } else { moments(&a, &b).max_rel };
     }
 }
 

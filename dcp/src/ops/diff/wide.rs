@@ -33,14 +33,20 @@ impl Scale {
         self.0 == 0
     }
 
-    /// The one of the larger numbers.
-    pub(super) fn of_larger(self, other: Self) -> Self {
-        Self(self.0.min(other.0))
-    }
-
     /// The numbers at this scale.
     pub(super) fn of_numbers(self, numbers: &[f64]) -> Vec<f64> {
         numbers.iter().map(|number| number * power(self.0)).collect()
+    }
+
+    /// The differences of numbers at this scale: neither the numbers, which may be larger by far, nor the differences leave `f64`.
+    pub(super) fn of_differences(self, a: &[f64], b: &[f64]) -> Vec<f64> {
+        let by = power(self.0);
+        let each = a.iter().zip(b);
+        if self.0 > 0 {
+            each.map(|(a, b)| (a - b) * by).collect()
+        } else {
+            each.map(|(a, b)| a * by - b * by).collect()
+        }
     }
 }
 

@@ -207,6 +207,9 @@ fn squares_that_no_float_holds_still_make_a_cosine() {
     let (a, b) = (bytes(&[1e308, -1.5e308]), bytes(&[1.0, 2.0]));
     let stats = in_blocks((Dtype::F64, &a), (Dtype::F64, &b));
     assert!((stats.cosine.unwrap() + 2.0 / (3.25_f64.sqrt() * 5_f64.sqrt())).abs() < 1e-14, "{stats:?}");
+    let (a, b) = (bytes(&[1e300, 2e-300]), bytes(&[1e300, 1e-300]));
+    let stats = in_blocks((Dtype::F64, &a), (Dtype::F64, &b));
+    assert_eq!((stats.l2, stats.cosine), (1e-300, Some(1.0)), "{stats:?}");
     let stats = in_blocks((Dtype::F64, &bytes(&[f64::MAX])), (Dtype::F64, &bytes(&[f64::MIN])));
     assert_eq!((stats.max_abs, stats.max_rel, stats.cosine), (f64::INFINITY, 2.0, Some(-1.0)));
 }
