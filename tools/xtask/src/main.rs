@@ -12,6 +12,7 @@ mod error;
 mod fixtures;
 mod libtorch;
 mod process;
+mod prove;
 mod python;
 mod repository;
 mod setup;
@@ -49,6 +50,10 @@ enum Chore {
         #[command(subcommand)]
         what: Benchmark,
     },
+    /// Prove that no crash of the machine loses or mixes a checkpoint
+    Crash(prove::Size),
+    /// Run all proofs of the store
+    Prove(prove::Size),
     /// Everything that `.ci/run` does
     Ci,
     /// Check which crate reaches which, and that dependencies stay few
@@ -93,6 +98,8 @@ fn run(chore: Chore) -> Result<ExitCode, Error> {
         Chore::Test { arguments } => done(|| test::run(&arguments)),
         Chore::Bench { what: Benchmark::Ckpt(options) } => done(|| bench::run(&options)),
         Chore::Bench { what: Benchmark::Trainer(options) } => done(|| bench::trainer::run(&options)),
+        Chore::Crash(size) => done(|| prove::one(prove::Proof::Crash, &size)),
+        Chore::Prove(size) => done(|| prove::all(&size)),
         Chore::Ci => done(ci::run),
         Chore::Arrows => done(arrows::run),
         Chore::Fixtures => done(fixtures::run),

@@ -185,8 +185,8 @@ impl Sums {
     /// Adds what a block comes to, its sides and their differences at these scales.
     fn sum(&mut self, sums: &Moments, sides: [Scale; 2], apart: Scale) {
         self.dot.add(Wide::of_products(sums.dot, sides));
-        for side in 0..2 {
-            self.norms[side].add(Wide::of_products(sums.norms[side], [sides[side]; 2]));
+        for ((norm, sum), scale) in self.norms.iter_mut().zip(sums.norms).zip(sides) {
+            norm.add(Wide::of_products(sum, [scale; 2]));
         }
         self.squares.add(Wide::of_products(sums.squares, [apart; 2]));
         self.stats.max_abs = self.stats.max_abs.max(sums.max_abs);

@@ -1,0 +1,39 @@
+//! The proofs of the store, each a subcommand: it prints what it does on stderr, its figures as one JSON object on stdout, and
+//! ends with 1 when anything is bad. `cargo xtask prove` runs all of them at sizes that fit CI, `cargo xtask <proof> --full` one at
+//! the size that the project promises.
+//!
+//! ```text
+//!  cargo xtask crash|killer|… ──► proofs crash|killer|… [--full] [--seed N] ──► Report (JSON)
+//! ```
+//!
+//! Invariants: a proof draws all chance from its seed, and prints it; a proof that tested nothing is bad; each has tests
+//! (or mutations) that show that it can fail.
+
+mod crash;
+mod proof;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use proof::{Size, conclude};
+
+/// Proofs of the store.
+#[derive(Debug, Parser)]
+#[command(name = "proofs", disable_help_subcommand = true)]
+struct Arguments {
+    #[command(subcommand)]
+    proof: Which,
+}
+
+#[derive(Debug, Subcommand)]
+enum Which {
+    /// Every state that a crash of the machine could leave behind
+    Crash(Size),
+}
+
+fn main() -> ExitCode {
+    match Arguments::parse().proof {
+        Which::Crash(size) => conclude(size, crash::run),
+    }
+}

@@ -1,0 +1,42 @@
+//! `cargo xtask prove`, `cargo xtask crash` and the like: the proofs of the store, from the package `proofs`.
+//!
+//! Quick sizes are built as the tests are, so that nothing is compiled twice; full sizes are built optimised.
+
+use clap::{Args, ValueEnum};
+
+use crate::error::Error;
+use crate::{process, test};
+
+/// One of the proofs.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Proof {
+    /// Every state that a crash of the machine could leave behind
+    Crash,
+}
+
+/// How much is tried.
+#[derive(Debug, Args)]
+pub(crate) struct Size {
+    /// As much as the project promises, instead of what fits CI
+    #[arg(long)]
+    full: bool,
+    /// Where all chance comes from
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// Runs one proof; its figures go to stdout, as JSON.
+pub(crate) fn one(proof: Proof, size: &Size) -> Result<(), Error> {
+    let name = proof.to_possible_value().map(|it| it.get_name().to_owned()).unwrap_or_default();
+    let seed = size.seed.to_string();
+    let mut arguments = vec!["run", "--quiet", "--package", "proofs"];
+    arguments.extend(size.full.then_some("--release"));
+    arguments.extend(["--", &name, "--seed", &seed]);
+    arguments.extend(size.full.then_some("--full"));
+    process::run(&mut test::cargo(&arguments), "what is bad is printed above")
+}
+
+/// Runs all of them.
+pub(crate) fn all(size: &Size) -> Result<(), Error> {
+    Proof::value_variants().iter().try_for_each(|proof| one(*proof, size))
+}
