@@ -76,7 +76,7 @@ fn times((re, im): (f64, f64), power: i32) -> (f64, f64) {
 /// Of the largest magnitude.
 fn exponent(numbers: impl Iterator<Item = (f64, f64)>) -> i32 {
     let most = numbers.fold(0.0_f64, |most, (re, im)| most.max(re.abs()).max(im.abs()));
-    if most == 0.0 { 0 } else { most.log2().floor() as i32 }
+    if most == 0.0 { 0 } else { i32::try_from(most.to_bits() >> 52).unwrap() - 1023 }
 }
 
 fn number(element: Element) -> (f64, f64) {
