@@ -158,7 +158,13 @@ fn write_store(root: &Path, foreign: &Path) -> Vec<PathBuf> {
     written.push(root.join(ATTEMPT).join(encoded.name()));
     let mut log = Log::open(&store).unwrap();
     let manifest = ManifestRef { sha256: encoded.digest, size: encoded.bytes.len() as u64 };
-    let commit = Commit { step: 7, attempt: ATTEMPT.parse().unwrap(), manifest, directories: [].into() };
+    let commit = Commit {
+        step: 7,
+        attempt: ATTEMPT.parse().unwrap(),
+        manifest,
+        directories: [].into(),
+        metrics: Default::default(),
+    };
     let run: Label = "run".parse().unwrap();
     let draft = log.draft(&run, Action::Commit(commit)).unwrap();
     written.push(root.join(log.append(&draft).unwrap().seq.path().to_string()));

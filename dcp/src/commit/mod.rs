@@ -22,6 +22,7 @@ mod clock;
 mod error;
 mod fold;
 mod log;
+mod metrics;
 mod names;
 mod record;
 mod seq;
@@ -33,6 +34,7 @@ pub use clock::{Clock, Retry, SystemClock};
 pub use error::{CommitError, Result};
 pub use fold::{Fold, fold, fold_from};
 pub use log::{Entry, Log, LogOptions};
+pub use metrics::{Finite, MOST_METRICS, Metrics, NotFinite};
 pub use names::{DirName, InvalidName, Label};
 pub use record::{
     Action, Commit, Condemn, Epoch, FEATURES, FORMAT, ManifestRef, Pin, Record, Retire, RootId, Tag, Untag,

@@ -12,6 +12,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::error::{CommitError, Result};
+use super::metrics::Metrics;
 use super::names::{DirName, Label};
 use super::seq::Seq;
 use super::state::State;
@@ -121,6 +122,9 @@ pub struct Commit {
     pub manifest: ManifestRef,
     /// All directories in which the manifest has blobs, `attempt` included or not.
     pub directories: BTreeSet<DirName>,
+    /// What its saver measured: retention can choose by it. A reader that does not know the key loses nothing else.
+    #[serde(default, skip_serializing_if = "Metrics::is_empty")]
+    pub metrics: Metrics,
 }
 
 /// The manifest of a checkpoint: `<attempt>/manifest-<sha256>.sqlite`.

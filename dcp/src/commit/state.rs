@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use super::metrics::Metrics;
 use super::names::{DirName, Label};
 use super::record::{Action, Commit, ManifestRef, Record};
 use super::seq::Seq;
@@ -44,6 +45,9 @@ pub struct Checkpoint {
     pub manifest: ManifestRef,
     /// All directories that it needs.
     pub directories: BTreeSet<DirName>,
+    /// What its saver measured.
+    #[serde(default, skip_serializing_if = "Metrics::is_empty")]
+    pub metrics: Metrics,
     /// Whether it is protected from being retired.
     pub pinned: bool,
     /// The record that last said it was whole, unless a later one said it was not.
@@ -275,6 +279,7 @@ impl State {
             attempt: commit.attempt.clone(),
             manifest: commit.manifest,
             directories: commit.directories.clone(),
+            metrics: commit.metrics.clone(),
             pinned: false,
             verified: None,
         };

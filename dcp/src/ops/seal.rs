@@ -233,8 +233,16 @@ fn commit(
             )?;
         }
     }
-    let run = &options.run;
-    let what = Publication { run, epoch: None, parent: None, step, attempt: &attempt, manifest: &encoded };
+    let (run, metrics) = (&options.run, Default::default());
+    let what = Publication {
+        run,
+        epoch: None,
+        parent: None,
+        step,
+        attempt: &attempt,
+        metrics: &metrics,
+        manifest: &encoded,
+    };
     let committed = publish(&mut log, &what)?;
     Ok((report(root, committed.seq.get(), &encoded, &objects, &tables), before || committed.before))
 }

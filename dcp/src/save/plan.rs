@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     Error, ObjectEntry, PathPart, Result, TargetSpec, TargetTensor,
-    commit::{Label, Seq},
+    commit::{Label, MOST_METRICS, Metrics, Seq},
     digest::{Sha256Digest, Sha256Hasher},
     engine::grid::Grid,
 };
@@ -38,6 +38,8 @@ pub struct SaveSpec {
     pub parent: Option<Seq>,
     /// How far ranks that hold the same box are compared.
     pub replicas: Replicas,
+    /// What was measured: retention can choose by it. The plan's digest does not cover it; those of the rank that commits count.
+    pub metrics: Metrics,
     /// Tells attempts at one step apart: after a failure that leaves it open what the disk holds, the next one needs another.
     pub salt: String,
 }
@@ -78,6 +80,7 @@ struct Inner {
     run: Label,
     epoch: Option<u64>,
     parent: Option<Seq>,
+    metrics: Metrics,
     digest: Sha256Digest,
     layout: Layout,
     replicas: Replicas,
@@ -92,8 +95,8 @@ impl SaveSpec {
     pub fn new(run: Label, registry: Registry, mesh: Mesh, step: u64) -> Self {
         let (objects, extra) = (Vec::new(), Map::new());
         let (split, epoch, parent, salt) = (StageSplit::default(), None, None, String::new());
-        let replicas = Replicas::Off;
-        Self { run, registry, mesh, split, objects, step, extra, epoch, parent, replicas, salt }
+        let (replicas, metrics) = (Replicas::Off, Metrics::new());
+        Self { run, registry, mesh, split, objects, step, extra, epoch, parent, replicas, metrics, salt }
     }
 
     /// Ties it to an incarnation of the run.
@@ -107,6 +110,13 @@ impl SaveSpec {
     #[must_use]
     pub fn with_objects(mut self, objects: Vec<ObjectEntry>) -> Self {
         self.objects = objects;
+        self
+    }
+
+    /// Sets what was measured.
+    #[must_use]
+    pub fn with_metrics(mut self, metrics: Metrics) -> Self {
+        self.metrics = metrics;
         self
     }
 
@@ -130,8 +140,12 @@ impl SavePlan {
     ///
     /// # Errors
     /// `Incompatible` for a tensor without a placement rule or with one that does not fit it, layers that do not split, and
-    /// boxes of elements narrower than a byte that cut through one.
+    /// boxes of elements narrower than a byte that cut through one; for more metrics than a checkpoint may have.
     pub fn new(spec: SaveSpec) -> Result<Self> {
+        if spec.metrics.len() > MOST_METRICS {
+            let text = format!("{} metrics, and a checkpoint may have {MOST_METRICS}", spec.metrics.len());
+            return Err(Error::incompatible(text).hint("keep the others beside it, or in `extra`"));
+        }
         let layout = Layout::new(&spec.registry, &spec.mesh, &spec.split)
             .map_err(|error| Error::incompatible(error.to_string()).caused_by(error))?;
         let ranks = u32::try_from(spec.mesh.ranks())
@@ -141,7 +155,7 @@ impl SavePlan {
             each.map(|(at, entry)| laid_out(entry, &layout, at)).collect::<Result<Vec<TargetTensor>>>()?;
         let digest = digest(&spec, &tensors)?;
         let boxes = boxes(&tensors, ranks);
-        let SaveSpec { run, mesh, split, objects, step, extra, epoch, parent, replicas, .. } = spec;
+        let SaveSpec { run, mesh, split, objects, step, extra, epoch, parent, replicas, metrics, .. } = spec;
         let spec = TargetSpec {
             tensors,
             objects,
@@ -152,7 +166,18 @@ impl SavePlan {
             extra,
         };
         let spec = Arc::new(spec);
-        Ok(Self(Arc::new(Inner { spec, run, epoch, parent, digest, layout, replicas, ranks, boxes })))
+        Ok(Self(Arc::new(Inner {
+            spec,
+            run,
+            epoch,
+            parent,
+            metrics,
+            digest,
+            layout,
+            replicas,
+            ranks,
+            boxes,
+        })))
     }
 
     /// Digest of everything that it depends on. Ranks whose digests differ do not write the same checkpoint: compare them where
@@ -227,6 +252,10 @@ impl SavePlan {
     #[must_use]
     pub fn step(&self) -> u64 {
         self.0.spec.step.unwrap_or(0)
+    }
+
+    pub(super) fn metrics(&self) -> &Metrics {
+        &self.0.metrics
     }
 
     pub(super) fn parent(&self) -> Option<Seq> {

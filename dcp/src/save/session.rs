@@ -115,7 +115,8 @@ impl Session {
             .filter(|line| plan.epoch().is_none_or(|epoch| line.epoch == epoch))
             .and_then(|line| line.tip);
         let parent = plan.parent().filter(|_| tip.is_none());
-        let terms = Terms { epoch: plan.epoch(), parent, origin: None };
+        let metrics = plan.metrics().clone();
+        let terms = Terms { epoch: plan.epoch(), parent, origin: None, metrics };
         let watch = &self.0.options.watch;
         let parts = self.0.planned.parts(&self.0.root);
         let checked = |_: &Manifest, files: &[(&Blob, Part)]| {

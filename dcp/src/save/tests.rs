@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use super::*;
 use crate::{
     Cancel, Encoding, Error, ErrorKind, ObjectEntry, PathPart, ReshardRule, Result, Silent,
-    commit::{Label, Log},
+    commit::{Finite, Label, Log, MOST_METRICS, Metrics},
     engine::testing::Whole,
     fingerprint::Fingerprint,
     load::Loader,
@@ -489,6 +489,35 @@ fn the_digest_of_a_plan_covers_all_that_it_depends_on() {
     let digests: BTreeSet<_> = changes.iter().map(|change| changed(change)).collect();
     assert_eq!(digests.len(), changes.len());
     assert_eq!(changed(&|_| {}), changed(&|_| {}));
+    let measured = |spec: &mut SaveSpec| spec.metrics = metrics(&[("loss", 0.1)]);
+    assert_eq!(
+        changed(&measured),
+        changed(&|_| {}),
+        "ranks may measure differently and write one checkpoint"
+    );
+}
+
+pub(crate) fn metrics(of: &[(&str, f64)]) -> Metrics {
+    of.iter().map(|(name, value)| (name.parse().unwrap(), Finite::new(*value).unwrap())).collect()
+}
+
+#[test]
+fn what_was_measured_is_in_the_record_and_stays_in_the_state() {
+    let root = memory();
+    let measured = metrics(&[("loss", 2.0 / 3.0), ("eval/accuracy", -0.0)]);
+    let plan = SavePlan::new(spec(&wholes(), "1x1x2", 1).with_metrics(measured.clone())).unwrap();
+    save(&root, &wholes(), &plan);
+    let of =
+        |root: &Root| Log::open(root).unwrap().state().checkpoints.values().next().unwrap().metrics.clone();
+    assert_eq!(of(&root), measured);
+    // Behind record 64 the log is read from the state that it carries.
+    for _ in 0..66 {
+        begin_epoch(&root, &run(), &SaveOptions::default()).unwrap();
+    }
+    assert_eq!(of(&root), measured);
+    let many = (0..=MOST_METRICS).map(|n| (format!("m{n}").parse().unwrap(), Finite::new(0.0).unwrap()));
+    let error = SavePlan::new(spec(&wholes(), "1x1x2", 2).with_metrics(many.collect())).unwrap_err();
+    assert!(error.to_string().contains("33 metrics"), "{error}");
 }
 
 /// Writes moments down, and fails at one.

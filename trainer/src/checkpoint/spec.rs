@@ -1,7 +1,7 @@
 //! What a checkpoint of a run holds: parameters and both moments of each, where they lie, and what else is kept.
 
 use dcp::{
-    commit::{Label, Seq},
+    commit::{Finite, Label, Metrics, Seq},
     save::{Replicas, SavePlan, SaveSpec},
 };
 use fqn::{Dtype, Entry, PlacementRule, Registry, Role, Shape, TensorId};
@@ -78,10 +78,18 @@ impl Described {
             parent: self.parent,
             // What is held in copies is small (norms, ties), and copies that drift apart would go unseen.
             replicas: Replicas::ALL,
+            metrics: metrics(state),
             salt: format!("{}.{attempt}", self.epoch),
         };
         SavePlan::new(spec).place(format!("save of step {}", state.step))
     }
+}
+
+/// What retention can choose by: the loss of the last step. One that is not finite is no measure.
+fn metrics(state: &RunState) -> Metrics {
+    let last = state.losses.last().and_then(|(_, loss)| Finite::new(f64::from(*loss)).ok());
+    let named = "loss".parse::<Label>().ok().zip(last);
+    named.into_iter().collect()
 }
 
 /// Key of the run's configuration in the facts of a checkpoint.

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::super::metrics::Finite;
 use super::super::names::{DirName, Label};
 use super::super::record::{
     Action, Commit, Condemn, Epoch, FORMAT, ManifestRef, Pin, Retire, RootId, Tag, Untag, Verified,
@@ -29,7 +30,10 @@ pub(in super::super) fn manifest() -> ManifestRef {
 pub(in super::super) fn commit(attempt: &str) -> Action {
     let (attempt, step) =
         (dir(attempt), attempt.rsplit('-').next().and_then(|s| s.parse().ok()).unwrap_or(0));
-    Action::Commit(Commit { step, manifest: manifest(), directories: [attempt.clone()].into(), attempt })
+    let metrics = [(label("loss"), Finite::new(f64::from(u32::try_from(step).unwrap()) / 3.0).unwrap())];
+    let (directories, metrics) =
+        ([attempt.clone()].into(), metrics.into_iter().filter(|_| step % 3 > 0).collect());
+    Action::Commit(Commit { step, manifest: manifest(), directories, attempt, metrics })
 }
 
 fn retire(number: u64) -> Action {

@@ -43,6 +43,22 @@ fn the_written_form_stays_as_it_is() {
 }
 
 #[test]
+fn what_a_later_minor_form_adds_to_an_action_or_a_state_is_passed_over() {
+    let plain = record(3, commit("step-3"));
+    let added = changed(r#""directories":["step-3"]"#, r#""directories":["step-3"],"mood":{"a":[1]}"#);
+    assert_eq!(Record::decode("x", &added).unwrap(), plain);
+    let measured =
+        changed(r#""directories":["step-3"]"#, r#""directories":["step-3"],"metrics":{"loss":0.1}"#);
+    let Action::Commit(found) = Record::decode("x", &measured).unwrap().action else {
+        panic!("another action")
+    };
+    assert_eq!(found.metrics.values().map(|it| it.get()).collect::<Vec<_>>(), [0.1]);
+    let wrong =
+        changed(r#""directories":["step-3"]"#, r#""directories":["step-3"],"metrics":{"loss":"low"}"#);
+    assert!(matches!(Record::decode("x", &wrong), Err(CommitError::Damaged { .. })));
+}
+
+#[test]
 fn a_flipped_bit_anywhere_is_found() {
     let good = bytes();
     for at in 0..good.len() * 8 {

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::{
     Catalog, Location,
-    commit::{Checkpoint, Commit, Label, Record, Seq, State},
+    commit::{Checkpoint, Commit, Label, Metrics, Record, Seq, State},
     digest::Sha256Digest,
 };
 
@@ -27,6 +27,9 @@ pub struct CommitFacts {
     pub parent: Option<Seq>,
     /// The manifest's digest.
     pub manifest: Sha256Digest,
+    /// What its saver measured.
+    #[serde(skip_serializing_if = "Metrics::is_empty")]
+    pub metrics: Metrics,
     /// Its names.
     pub tags: Vec<Label>,
     /// Whether it is protected.
@@ -47,6 +50,7 @@ impl CommitFacts {
             step: checkpoint.step,
             parent: checkpoint.parent,
             manifest: checkpoint.manifest.sha256,
+            metrics: checkpoint.metrics.clone(),
             tags,
             pinned: checkpoint.pinned,
             verified: checkpoint.verified,
@@ -63,6 +67,7 @@ impl CommitFacts {
             step: commit.step,
             parent: record.parent,
             manifest: commit.manifest.sha256,
+            metrics: commit.metrics.clone(),
             tags: Vec::new(),
             pinned: false,
             verified: None,

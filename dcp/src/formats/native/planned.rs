@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     Committed, Error, ErrorKind, Result, TargetChunk, TargetSpec,
-    commit::{DirName, Label, Log, Seq, State},
+    commit::{CommitError, DirName, Label, Log, Metrics, Seq, State, Void},
     digest::Sha256Hasher,
     fingerprint::FingerprintSum,
     manifest::{Manifest, Origin},
@@ -50,6 +50,8 @@ pub(crate) struct Terms {
     pub(crate) parent: Option<Seq>,
     /// What it is made from.
     pub(crate) origin: Option<Origin>,
+    /// What its saver measured.
+    pub(crate) metrics: Metrics,
 }
 
 impl Planned {
@@ -184,6 +186,7 @@ impl Planned {
         landed: impl FnOnce() -> Result<()>,
     ) -> Result<Committed> {
         let root = log.root().clone();
+        refuse_condemned(log.state(), &self.dir).map_err(|error| error.at(root.display_name()))?;
         let blobs = self.blobs()?;
         let files = self.finished(&root, &blobs)?;
         let manifest = catalog::manifest(&self.spec, &files, &self.objects, terms.origin.clone())?;
@@ -208,6 +211,7 @@ impl Planned {
             parent: terms.parent,
             step: self.step,
             attempt: &self.dir,
+            metrics: &terms.metrics,
             manifest: &encoded,
         };
         put_manifest(&root, &what)?;
@@ -216,6 +220,15 @@ impl Planned {
         committed.bytes += encoded.bytes.len() as u64;
         Ok(committed)
     }
+}
+
+/// Who slept through a collection of garbage finds parts missing, which says nothing; this says why.
+fn refuse_condemned(state: &State, dir: &DirName) -> Result<()> {
+    state.condemned.get(dir).map_or(Ok(()), |&seq| {
+        let void = Void::Condemned { directory: dir.clone(), seq };
+        Err(Error::from(CommitError::Rejected { void })
+            .hint("begin the save anew: it goes into another directory"))
+    })
 }
 
 /// `rank 3`, `ranks 3, 4, 9`; many are cut.

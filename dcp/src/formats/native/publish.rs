@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::{
     Error, Place, Result,
-    commit::{Action, Commit, CommitError, Committed, DirName, Label, Log, ManifestRef, Seq, Void},
+    commit::{Action, Commit, CommitError, Committed, DirName, Label, Log, ManifestRef, Metrics, Seq, Void},
     manifest::EncodedManifest,
     store::Root,
 };
@@ -25,6 +25,8 @@ pub(crate) struct Publication<'a> {
     pub(crate) step: u64,
     /// The folder.
     pub(crate) attempt: &'a DirName,
+    /// What its saver measured.
+    pub(crate) metrics: &'a Metrics,
     /// The catalog.
     pub(crate) manifest: &'a EncodedManifest,
 }
@@ -57,6 +59,7 @@ pub(crate) fn append_record(log: &mut Log, what: &Publication<'_>) -> Result<Com
         attempt: what.attempt.clone(),
         manifest: what.manifest_ref(),
         directories: BTreeSet::from([what.attempt.clone()]),
+        metrics: what.metrics.clone(),
     });
     let root = log.root().display_name().to_owned();
     append(log, what, &action).place(root)

@@ -172,6 +172,7 @@ mod tests {
                 attempt,
                 manifest,
                 directories: BTreeSet::new(),
+                metrics: Default::default(),
                 pinned: false,
                 verified: None,
             };

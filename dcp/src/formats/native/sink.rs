@@ -11,8 +11,9 @@ use super::{
     planned::{Planned, Terms},
 };
 use crate::{
-    Committed, Error, FileDone, Needs, Piece, Result, Sink, TargetFile, TargetLayout, TargetSpec, Written,
-    commit::{DirName, Label, Log, LogOptions, Seq},
+    Committed, Error, FileDone, Needs, Piece, Place, Result, Sink, TargetFile, TargetLayout, TargetSpec,
+    Written,
+    commit::{DirName, Label, Log, LogOptions, Metrics, Seq},
     manifest::{Manifest, Origin},
     store::{BlobWriter, Root},
 };
@@ -30,6 +31,8 @@ pub struct SinkOptions {
     pub step: Option<u64>,
     /// What it is made from.
     pub origin: Option<Origin>,
+    /// What was measured of it.
+    pub metrics: Metrics,
     /// Clock, nonces, patience and name of the writer.
     pub log: LogOptions,
 }
@@ -38,7 +41,8 @@ impl SinkOptions {
     /// Committed as the newest of `run`, by this program on this machine.
     #[must_use]
     pub fn new(run: Label) -> Self {
-        Self { run, epoch: None, parent: None, step: None, origin: None, log: LogOptions::default() }
+        let (epoch, parent, step, origin, metrics) = Default::default();
+        Self { run, epoch, parent, step, origin, metrics, log: LogOptions::default() }
     }
 }
 
@@ -156,9 +160,10 @@ impl Sink for NativeSink {
     }
 
     fn commit(&mut self, written: &Written) -> Result<Committed> {
-        let SinkOptions { epoch, parent, origin, .. } = self.options.clone();
+        let SinkOptions { epoch, parent, origin, metrics, .. } = self.options.clone();
         let attempt = self.attempt.as_mut().ok_or_else(|| Error::internal("a commit before the layout"))?;
         let (planned, log) = (&attempt.planned, &mut attempt.log);
+        log.refresh().place(self.root.display_name())?;
         let same = |manifest: &Manifest, _: &[(&Blob, Part)]| {
             let mut each = manifest.catalog.iter().zip(&written.fingerprints);
             each.try_for_each(|((entry, chunks), told)| {
@@ -173,6 +178,6 @@ impl Sink for NativeSink {
                 .hint(format!("remove the folder {} and run again", planned.dir)))
             })
         };
-        planned.commit(log, &Terms { epoch, parent, origin }, same, || Ok(()))
+        planned.commit(log, &Terms { epoch, parent, origin, metrics }, same, || Ok(()))
     }
 }

@@ -90,6 +90,8 @@ impl Target {
         let mut options = SinkOptions::new(run);
         options.parent = commit.filter(|_| self.in_place).map(|commit| commit.seq);
         options.step = job.step;
+        // The same state, laid out or written otherwise, is as good as it was.
+        options.metrics = commit.map(|commit| commit.metrics.clone()).unwrap_or_default();
         options.origin = Some(Origin {
             format: catalog.format,
             variant: catalog.variant.clone(),
