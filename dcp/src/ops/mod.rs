@@ -4,6 +4,7 @@
 pub mod content;
 mod crew;
 pub mod diff;
+pub mod doctor;
 pub mod naming;
 pub mod prepare;
 pub mod seal;

@@ -37,9 +37,11 @@ use super::staging::{Staging, dir_of};
 
 mod list;
 mod object_store_impl;
+mod tree;
 
 pub use list::Listed;
 pub(super) use object_store_impl::etag;
+pub use tree::Node;
 
 /// A folder as an object store. See the module for what it guarantees. Clones share it.
 #[derive(Debug, Clone)]

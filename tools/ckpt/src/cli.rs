@@ -1,8 +1,10 @@
 //! The command line: verbs, their options, and the options that every verb takes. One definition; help, completions
 //! and errors come from it.
 
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
@@ -20,7 +22,8 @@ const DEFAULT_MEMORY: &str = "512MiB";
     max_term_width = 100
 )]
 #[command(after_help = "Formats are detected from content. `ckpt help exit-codes` lists the exit codes, \
-    `ckpt help targets` how checkpoints are named, `ckpt help meshes` how meshes are written.")]
+    `ckpt help targets` how checkpoints are named, `ckpt help meshes` how meshes are written, \
+    `ckpt help retention` what stays and what goes.")]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
@@ -71,7 +74,7 @@ pub(crate) struct Global {
     pub(crate) max_memory: u64,
     /// Threads; all cores when not given.
     #[arg(short, long, global = true, value_name = "N", env = "CKPT_JOBS", help_heading = "Performance")]
-    pub(crate) jobs: Option<std::num::NonZeroUsize>,
+    pub(crate) jobs: Option<NonZeroUsize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -98,10 +101,26 @@ pub(crate) enum Verb {
     Export(Export),
     /// Compare two checkpoints, tensor by tensor, worst first.
     Diff(Diff),
+    /// List the checkpoints of a root, newest first.
+    Ls(Ls),
+    /// Show the records of a root, newest first, and why some have no effect.
+    Log(Log),
+    /// Name a checkpoint; a named one is never forgotten.
+    Tag(Tag),
+    /// Protect a checkpoint from being forgotten.
+    Pin(Pin),
+    /// Forget checkpoints by a policy, and say why each stays or goes. Their bytes go with `gc`.
+    Forget(Forget),
+    /// Delete what nothing needs, in two steps with a grace period between them.
+    Gc(Gc),
+    /// Show what takes how much space in a root.
+    Du(Du),
+    /// Examine a place: file system, durability, clocks, log, leftovers.
+    Doctor(Doctor),
     /// Names: write a baseline, or check a checkpoint against one.
     #[command(subcommand)]
     Fqn(FqnVerb),
-    /// Explain a topic or a verb: exit-codes, targets, meshes, formats, placement.
+    /// Explain a topic or a verb: exit-codes, targets, meshes, formats, placement, retention.
     Help(Help),
     /// Print shell completions.
     Completions(Completions),
@@ -157,6 +176,111 @@ pub(crate) struct Verify {
     /// Check metadata and sizes only; read no tensor data.
     #[arg(long)]
     pub(crate) structure_only: bool,
+    /// Note in the root's log what was found: the newest checkpoint that was found whole is never forgotten.
+    #[arg(long, conflicts_with = "structure_only")]
+    pub(crate) record: bool,
+}
+
+/// List checkpoints.
+#[derive(Debug, Args)]
+pub(crate) struct Ls {
+    /// Root: PATH or URL.
+    pub(crate) root: Target,
+    /// Only those of this run.
+    #[arg(long, value_name = "RUN")]
+    pub(crate) run: Option<String>,
+    /// Meshes and metrics too; opens each checkpoint.
+    #[arg(short, long)]
+    pub(crate) long: bool,
+}
+
+/// Show the log.
+#[derive(Debug, Args)]
+pub(crate) struct Log {
+    /// Root: PATH or URL.
+    pub(crate) root: Target,
+    /// Show so many records; 0 for all.
+    #[arg(long, default_value_t = 20, value_name = "N")]
+    pub(crate) limit: usize,
+}
+
+/// Name a checkpoint.
+#[derive(Debug, Args)]
+pub(crate) struct Tag {
+    /// Checkpoint: ROOT[@REVISION]; the newest when no revision is given.
+    pub(crate) target: Target,
+    /// The name; one that another checkpoint has moves.
+    pub(crate) name: String,
+    /// Take the name away.
+    #[arg(long)]
+    pub(crate) delete: bool,
+}
+
+/// Protect a checkpoint.
+#[derive(Debug, Args)]
+pub(crate) struct Pin {
+    /// Checkpoint: ROOT[@REVISION]; the newest when no revision is given.
+    pub(crate) target: Target,
+    /// Protect it no longer.
+    #[arg(long)]
+    pub(crate) release: bool,
+}
+
+/// Forget checkpoints by a policy.
+#[derive(Debug, Args)]
+#[command(group(clap::ArgGroup::new("policy").required(true).multiple(true)))]
+pub(crate) struct Forget {
+    /// Root: PATH or URL.
+    pub(crate) root: Target,
+    /// Keep the newest N of each run's line.
+    #[arg(long, value_name = "N", group = "policy", help_heading = "What stays")]
+    pub(crate) keep_last: Option<NonZeroUsize>,
+    /// Keep the first checkpoint of every K training steps.
+    #[arg(long, value_name = "K", group = "policy", help_heading = "What stays")]
+    pub(crate) keep_every: Option<NonZeroU64>,
+    /// Keep what is no older than this, by the store's clock: 14d, 36h, 90m.
+    #[arg(long, value_name = "PERIOD", value_parser = output::units::parse_period, group = "policy")]
+    #[arg(help_heading = "What stays")]
+    pub(crate) keep_within: Option<Duration>,
+    /// Keep the best N by a metric that was saved: loss:min:3, accuracy:max. Repeatable.
+    #[arg(long, value_name = "METRIC:min|max[:N]", group = "policy", help_heading = "What stays")]
+    pub(crate) keep_best: Vec<String>,
+    /// Only of this run; each run by itself when not given.
+    #[arg(long, value_name = "RUN")]
+    pub(crate) run: Option<String>,
+    /// Show what would stay and go, and forget nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// Collect garbage.
+#[derive(Debug, Args)]
+pub(crate) struct Gc {
+    /// Root: PATH or URL.
+    pub(crate) root: Target,
+    /// How long readers of forgotten checkpoints have to finish.
+    #[arg(long, value_name = "PERIOD", value_parser = output::units::parse_period, default_value = "1d")]
+    pub(crate) grace: Duration,
+    /// After how long without a write a save without a commit counts as stopped.
+    #[arg(long, value_name = "PERIOD", value_parser = output::units::parse_period, default_value = "1d")]
+    pub(crate) orphans_after: Duration,
+    /// Show what would be condemned and deleted, and change nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// Show what takes space.
+#[derive(Debug, Args)]
+pub(crate) struct Du {
+    /// Root: PATH or URL.
+    pub(crate) root: Target,
+}
+
+/// Examine a place.
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// Root, or a folder or URL that shall become one.
+    pub(crate) root: Target,
 }
 
 /// Seal a foreign checkpoint.

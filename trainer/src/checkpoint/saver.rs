@@ -15,7 +15,7 @@ use std::{
 
 use dcp::{
     commit::{Label, LogOptions},
-    retention,
+    retention::{self, GcOptions},
     save::{SaveOptions, SavePlan, Session},
     store::Root,
 };
@@ -220,7 +220,8 @@ fn commit(options: &SaverOptions, hurry: &AtomicBool, session: &Session) -> Resu
 fn tidy(options: &SaverOptions, keep: NonZeroUsize) -> Result<()> {
     let SaverOptions { root, run, epoch, grace, .. } = options;
     retention::retire(root, run, Some(*epoch), keep, LogOptions::default())?;
-    retention::collect(root, run, Some(*epoch), *grace, LogOptions::default())?;
+    let options = GcOptions::after(*grace).without_sweep();
+    retention::collect(root, run, Some(*epoch), &options, LogOptions::default())?;
     Ok(())
 }
 

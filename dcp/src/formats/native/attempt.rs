@@ -4,6 +4,7 @@ use crate::{
     Error, Result,
     commit::{DirName, State},
     digest::Sha256Digest,
+    manifest::manifest_digest,
     store::{Nonce, ObjectPath, object_path},
 };
 
@@ -32,6 +33,27 @@ pub(crate) fn attempt_of(state: &State, step: u64, identity: &Sha256Digest) -> R
     }
     Err(Error::new(crate::ErrorKind::Conflict, format!("{} was retired {GENERATIONS} times", name(1)))
         .hint("collect the garbage of this root"))
+}
+
+/// Whether a folder is named as [`attempt_of`] names them: what a collection of garbage may take for a stopped save.
+pub(crate) fn is_attempt_name(name: &str) -> bool {
+    let decimal = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
+    let Some((step, rest)) = name.strip_prefix("step-").and_then(|rest| rest.split_once('-')) else {
+        return false;
+    };
+    let (digits, generation) = rest.split_once('-').map_or((rest, None), |(digits, it)| (digits, Some(it)));
+    step.len() >= 8
+        && decimal(step)
+        && digits.len() == DIGITS
+        && hex(digits)
+        && generation.is_none_or(decimal)
+}
+
+/// Whether the folder of an attempt may hold an object of that name.
+pub(crate) fn is_attempt_object(within: &str) -> bool {
+    let folders = ["data/", "blocks/", "parts/"];
+    manifest_digest(within).is_some() || folders.iter().any(|folder| within.starts_with(folder))
 }
 
 /// Names of one file of an attempt, relative to its folder.
@@ -104,6 +126,35 @@ mod tests {
         assert_eq!(second.as_str(), format!("{first}-2"));
         state.condemned.insert(second.clone(), Seq::FIRST);
         assert_eq!(attempt_of(&state, 1000, &identity).unwrap().as_str(), format!("{first}-3"));
+    }
+
+    #[test]
+    fn only_folders_named_as_attempts_are_can_be_stopped_saves() {
+        let mut state = State::default();
+        for step in [0, 7, 123_456_789_012] {
+            for _ in 0..2 {
+                let dir = attempt_of(&state, step, &Sha256Digest::of(b"plan")).unwrap();
+                assert!(is_attempt_name(dir.as_str()), "{dir}");
+                state.retired.insert(dir, Seq::FIRST);
+            }
+        }
+        let digits = "0123456789abcdef01234567";
+        for name in [
+            "step-1000",
+            "step-00001000",
+            "step-00001000-",
+            "notes",
+            "commits",
+            "step-final",
+            "steps-00001000-x",
+        ] {
+            assert!(!is_attempt_name(name), "{name}");
+            assert!(!is_attempt_name(&format!("{name}-{digits}-x")), "{name}");
+        }
+        assert!(!is_attempt_name(&format!("step-00001000-{}", digits.to_uppercase())));
+        assert!(!is_attempt_name(&format!("my-step-00001000-{digits}")));
+        assert!(is_attempt_object("data/x") && is_attempt_object("parts/r00000-0001.json"));
+        assert!(!is_attempt_object("notes.txt") && !is_attempt_object("manifest-1.sqlite"));
     }
 
     #[test]

@@ -102,8 +102,9 @@ pub(super) fn integrity(catalog: &Catalog) -> String {
     )
 }
 
-/// A time as RFC 3339 has it, to the second, in UTC.
-fn utc(time_ms: u64) -> String {
+/// Milliseconds since 1970 as RFC 3339 has them, to the second, in UTC.
+#[must_use]
+pub fn utc(time_ms: u64) -> String {
     let (days, second) = (time_ms / 1000 / 86_400, time_ms / 1000 % 86_400);
     let (year, month, day) = date(days);
     format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)

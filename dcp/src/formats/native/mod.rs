@@ -34,8 +34,8 @@ mod revision;
 mod sink;
 mod source;
 
-pub(crate) use attempt::attempt_of;
-pub use facts::CommitFacts;
+pub(crate) use attempt::{attempt_of, is_attempt_name, is_attempt_object};
+pub use facts::{CommitFacts, utc};
 pub(crate) use files::nanoseconds;
 pub(crate) use fill::{Closed, Fill};
 pub(crate) use layout::Blob;

@@ -44,6 +44,31 @@ fn scaled(count: u64, base: u64, units: &[&str]) -> String {
     format!("{value:.digits$}{suffix}")
 }
 
+/// `3 d`, `5 h`, `12 min`, `40 s`: the largest unit that there is one of, rounded down.
+pub(crate) fn age(seconds: u64) -> String {
+    let units = [(86_400, "d"), (3_600, "h"), (60, "min")];
+    let large = units.iter().find(|(unit, _)| seconds >= *unit);
+    large.map_or_else(|| format!("{seconds} s"), |(unit, name)| format!("{} {name}", seconds / unit))
+}
+
+/// Reads `14d`, `36h`, `90m`, `30s`, `2w`.
+pub(crate) fn parse_period(text: &str) -> Result<std::time::Duration, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit = match unit {
+        "s" => 1,
+        "m" | "min" => 60,
+        "h" => 3_600,
+        "d" => 86_400,
+        "w" => 604_800,
+        _ => return Err(format!("{text:?} is not a period like 14d, 36h, 90m, 30s or 2w")),
+    };
+    let number: u64 = number.parse().map_err(|_| format!("{text:?} is not a period like 14d"))?;
+    let seconds =
+        number.checked_mul(unit).ok_or_else(|| format!("{text} is more seconds than 64 bits hold"))?;
+    Ok(std::time::Duration::from_secs(seconds))
+}
+
 /// Reads `512MiB`, `8GiB`, `2g`, `1048576`.
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -84,6 +109,23 @@ mod tests {
         assert_eq!(bytes(16_063_000_000), "15.0 GiB");
         assert_eq!(count(8_030_000_000), "8.03 B");
         assert_eq!(count(291), "291");
+    }
+
+    #[test]
+    fn periods_are_read_and_told() {
+        let seconds = |text| parse_period(text).map(|it| it.as_secs());
+        assert_eq!(
+            [seconds("14d"), seconds("2w"), seconds("36h"), seconds("90m"), seconds("0s")],
+            [14 * 86_400, 14 * 86_400, 129_600, 5_400, 0].map(Ok)
+        );
+        for bad in ["", "d", "14", "1.5d", "-1d", "14 d", "14x", "99999999999999999999d", "9999999999999999w"]
+        {
+            assert!(parse_period(bad).is_err(), "{bad}");
+        }
+        assert_eq!(
+            [age(0), age(59), age(61), age(7_200), age(200_000)],
+            ["0 s", "59 s", "1 min", "2 h", "2 d"]
+        );
     }
 
     #[test]

@@ -6,8 +6,13 @@ use dcp::{Error, ErrorKind, Result};
 
 use crate::{cli, exit, output};
 
-const TOPICS: &[(&str, &str)] =
-    &[("targets", TARGETS), ("meshes", MESHES), ("formats", FORMATS), ("placement", PLACEMENT)];
+const TOPICS: &[(&str, &str)] = &[
+    ("retention", RETENTION),
+    ("targets", TARGETS),
+    ("meshes", MESHES),
+    ("formats", FORMATS),
+    ("placement", PLACEMENT),
+];
 
 const TARGETS: &str = "\
 A checkpoint is named as PATH[@REVISION][#FQN-GLOB].
@@ -50,6 +55,22 @@ A placement rule says how a tensor lies on any mesh: AXIS:DIMENSION cuts in cutt
   replicate                 whole, everywhere
 
 Rules come from, later ones winning: the checkpoint itself, --preset, --rules FILE, --place GLOB=RULE.
+";
+
+const RETENTION: &str = "\
+Which checkpoints stay is decided by `ckpt forget`, how their bytes go by `ckpt gc`.
+
+  always stays              the newest of a run, the newest found whole by `ckpt verify --record`, what is tagged or pinned
+  --keep-last N             the newest N of the run's line: the newest and what it goes on from
+  --keep-every K            the first checkpoint of every K training steps
+  --keep-within 14d         what is no older, by the store's clock
+  --keep-best loss:min:3    the best by a metric that was saved with the checkpoints
+
+What one rule keeps stays. `--dry-run` shows all reasons. What the run has not gone on from (it fell back behind it) stays
+while it is newer than the oldest of the last N.
+
+`ckpt gc` condemns the folders that no checkpoint needs, and deletes them when they were condemned a grace period ago. Saves
+that were stopped count as garbage once nothing was written to them for a day. Folders of others are never touched.
 ";
 
 /// Prints the topic's text to stdout.

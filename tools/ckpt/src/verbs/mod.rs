@@ -6,6 +6,7 @@ mod help;
 mod inspect;
 mod names;
 mod open;
+mod root;
 mod seal;
 mod verify;
 mod write;
@@ -53,6 +54,14 @@ pub(crate) fn run(cli: &Cli) -> Result<Code> {
         Verb::Export(args) => write::export(&context, args),
         Verb::Diff(args) => diff::run(&context, args),
         Verb::Seal(args) => seal::run(&context, args),
+        Verb::Ls(args) => root::ls(&context, args),
+        Verb::Log(args) => root::log(&context, args),
+        Verb::Tag(args) => root::tag(&context, args),
+        Verb::Pin(args) => root::pin(&context, args),
+        Verb::Forget(args) => root::forget(&context, args),
+        Verb::Gc(args) => root::gc(&context, args),
+        Verb::Du(args) => root::du(&context, args),
+        Verb::Doctor(args) => root::doctor(&context, args),
     }
 }
 

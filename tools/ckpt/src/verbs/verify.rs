@@ -10,7 +10,7 @@ use dcp::{Catalog, Chunk, Chunks, Error, Finding, FindingCode, Result, Severity}
 use fqn::Entry;
 use serde::Serialize;
 
-use super::{Context, open};
+use super::{Context, open, root};
 use crate::output::{self, Render, style, units};
 use crate::{cli, exit};
 
@@ -29,6 +29,9 @@ struct Verified {
     report: VerifyReport,
     /// Bytes of tensors that no checksum covers.
     unprotected_bytes: u64,
+    /// Whether the log says so now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recorded: Option<bool>,
     #[serde(skip)]
     read_data: bool,
 }
@@ -49,6 +52,7 @@ pub(super) fn run(context: &Context<'_>, args: &cli::Verify) -> Result<exit::Cod
     // Causes before what follows from them: a missing file makes gaps.
     report.findings.sort_by_key(|finding| (std::cmp::Reverse(finding.severity), rank(finding.code)));
     let of = |severity| report.findings.iter().filter(|finding| finding.severity == severity).count();
+    let recorded = args.record.then(|| record(&opened, report.is_sound())).transpose()?;
     let catalog = opened.source.catalog();
     let verified = Verified {
         location: opened.location,
@@ -59,11 +63,25 @@ pub(super) fn run(context: &Context<'_>, args: &cli::Verify) -> Result<exit::Cod
         warnings: of(Severity::Warning),
         notes: of(Severity::Note),
         unprotected_bytes: unprotected(catalog),
+        recorded,
         read_data: !args.structure_only,
         report,
     };
     output::show(context, &args.target.to_string(), &opened.warnings, &verified)?;
     Ok(if verified.sound { exit::DONE } else { exit::CORRUPT })
+}
+
+/// Notes in the log what was found; a damaged checkpoint loses what an earlier verification said.
+fn record(opened: &open::Opened, sound: bool) -> Result<bool> {
+    let commit = opened.commit.as_ref().ok_or_else(|| {
+        Error::incompatible(format!(
+            "{}: was not committed to a native root, so no log could say it",
+            opened.location
+        ))
+        .hint("leave --record out, or `ckpt seal` it first")
+    })?;
+    root::record_verified(&opened.location, commit, sound)?;
+    Ok(true)
 }
 
 /// Bytes of chunks that neither a block table nor a record with a CRC-32 covers.
@@ -219,6 +237,9 @@ impl Render for Verified {
             text += &format!("{:INDENT$}{}\n", "proven", self.proof());
         } else {
             text += &format!("{:INDENT$}metadata and sizes only; no data was read\n", "proven");
+        }
+        if self.recorded.is_some() {
+            text += &format!("{:INDENT$}in the log\n", "recorded");
         }
         text + &format!("{:INDENT$}{}\n", "verdict", self.verdict())
     }

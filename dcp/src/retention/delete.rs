@@ -1,0 +1,87 @@
+//! Deleting a directory so that what is left of it, whenever that stops, is never taken for a checkpoint.
+//!
+//! ```text
+//!  manifest-*.sqlite ─ durable ─► parts/ ─ durable ─► blocks/, data/, anything else, unfinished files, directories
+//! ```
+//!
+//! Without its manifest no reader opens a directory as a checkpoint, so it can be neither sealed nor committed any more, wherever it was copied
+//! to. Parts are next: they name blobs, and whoever goes on with a save believes them; so at no moment there is a part without its blob.
+
+use super::survey::Bulk;
+use crate::{
+    Result,
+    commit::DirName,
+    manifest::manifest_digest,
+    store::{ObjectPath, Root, StoreError},
+};
+
+/// Deletes everything below a condemned directory, and the directory. What is gone already is no error.
+///
+/// # Errors
+/// The store's, and what `watch` says, which is called before each object is deleted.
+pub(super) fn delete(root: &Root, dir: &DirName, watch: &mut dyn FnMut() -> Result<()>) -> Result<Bulk> {
+    let prefix = ObjectPath::from(dir.as_str());
+    let mut objects = root.list(Some(&prefix))?;
+    objects.sort_by_key(|object| rank(dir, &object.path));
+    let mut done = Bulk::default();
+    let mut phase = Rank::Manifest;
+    for object in &objects {
+        let next = rank(dir, &object.path);
+        if next != phase {
+            settle(root, dir, next)?;
+            phase = next;
+        }
+        watch()?;
+        match root.delete(&object.path) {
+            Ok(()) => done.add(object.size),
+            Err(StoreError::NotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    done.bytes = done.bytes.saturating_add(remove_rest(root, &prefix)?);
+    Ok(done)
+}
+
+/// When an object goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    Manifest,
+    Part,
+    Rest,
+}
+
+fn rank(dir: &DirName, path: &ObjectPath) -> Rank {
+    let within = path.as_ref().strip_prefix(dir.as_str()).and_then(|rest| rest.strip_prefix('/'));
+    match within.unwrap_or_default() {
+        name if manifest_digest(name).is_some() => Rank::Manifest,
+        name if name.starts_with("parts/") => Rank::Part,
+        _ => Rank::Rest,
+    }
+}
+
+/// Makes durable that what goes before `next` is gone: a file system may confirm the removal of one name before that of an earlier one. An
+/// earlier try may have removed it, so this does not depend on what was removed now.
+fn settle(root: &Root, dir: &DirName, next: Rank) -> Result<()> {
+    let Some(local) = root.local() else { return Ok(()) };
+    local.settle_names(&ObjectPath::from(dir.as_str()))?;
+    if next == Rank::Rest {
+        local.settle_names(&ObjectPath::from(format!("{dir}/parts")))?;
+    }
+    Ok(())
+}
+
+/// Unfinished files, and directories; a store without directories has neither.
+fn remove_rest(root: &Root, prefix: &ObjectPath) -> Result<u64> {
+    let Some(local) = root.local() else { return Ok(0) };
+    match local.remove_all(prefix) {
+        // Someone writes into it at this moment. The directory stays condemned, and goes the next time.
+        Err(StoreError::Io { source, .. })
+            if source
+                .downcast_ref::<std::io::Error>()
+                .is_some_and(|error| error.kind() == std::io::ErrorKind::DirectoryNotEmpty) =>
+        {
+            Ok(0)
+        }
+        other => Ok(other?),
+    }
+}

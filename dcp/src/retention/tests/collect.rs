@@ -1,0 +1,238 @@
+//! Collecting when nothing else happens: what is garbage, what is not, and when it goes.
+
+use super::{
+    clocked::{Stage, stages},
+    *,
+};
+use crate::{
+    save::{
+        Session,
+        tests::{session, write_rank},
+    },
+    store::{LocalStore, ObjectPath, object_path},
+};
+
+fn put(root: &Root, name: &str, bytes: &'static [u8]) {
+    assert!(matches!(
+        root.put_create(&object_path(name).unwrap(), bytes.into()),
+        Ok(crate::store::Put::Created)
+    ));
+}
+
+/// A save of which only the first rank was done.
+pub(crate) fn stopped(root: &Root, step: u64) -> Session {
+    let stopped = session(root, &save_plan(&wholes(), "1x1x2", step));
+    write_rank(&stopped, &wholes(), 0).unwrap();
+    stopped
+}
+
+#[test]
+fn bytes_go_in_two_steps_and_only_after_the_grace_period_by_the_clock_of_the_store() {
+    for Stage { root, hands, .. } in stages() {
+        saved(&root, 1..=3);
+        assert_eq!(dirs(&root).len(), 3);
+        retired(&root, 1);
+        let options = GcOptions::after(DAY);
+        let first = gc(&root, &options);
+        assert_eq!((first.condemned.len(), first.deleted.len(), first.bytes), (2, 0, 0));
+        assert!(first.condemned.iter().all(|it| it.kind == Kind::Retired && it.bytes > 500));
+        hands.turn(23 * HOUR);
+        let again = gc(&root, &options);
+        assert_eq!((again.condemned.len(), again.waiting.len(), again.deleted.len()), (0, 2, 0));
+        assert_eq!(again.waiting.iter().map(|it| it.seconds_left).collect::<Vec<_>>(), [3600, 3600]);
+        assert_eq!(dirs(&root).len(), 3);
+        hands.turn(HOUR);
+        let tried = gc(&root, &GcOptions { dry_run: true, ..options });
+        assert_eq!((tried.deleted.len(), dirs(&root).len()), (2, 3));
+        let last = gc(&root, &options);
+        assert_eq!((last.deleted.len(), dirs(&root).len()), (2, 1), "{last:?}");
+        assert_eq!((last.bytes, &last.deleted), (tried.bytes, &tried.deleted));
+        assert!(last.bytes > 1000);
+        assert_eq!(gc(&root, &options), Collection::default());
+        assert_holds(&Loader::newest(&root, &run()).unwrap(), &wholes());
+        assert_eq!(newest_good(&root, &run(), Level::Full).unwrap().found.unwrap().step, 3);
+        // The same plan is written again, elsewhere: what was condemned never comes back.
+        saved(&root, 1..=1);
+        assert_holds(&Loader::newest(&root, &run()).unwrap(), &wholes());
+    }
+}
+
+#[test]
+fn a_stopped_save_goes_after_a_period_without_a_write_and_what_is_not_ours_never() {
+    for Stage { root, hands, .. } in stages() {
+        saved(&root, 1..=1);
+        drop(stopped(&root, 2));
+        put(&root, "notes/todo.txt", b"mine");
+        put(&root, "heads/1", b"hint");
+        put(&root, "step-00000009-0123456789abcdef01234567/readme.txt", b"mine too");
+        put(&root, "step-final/data/x", b"and this");
+        put(&root, "loose.txt", b"and that");
+        let options = GcOptions::after(Duration::ZERO);
+        let young = gc(&root, &options);
+        assert_eq!((young.condemned.len(), young.deleted.len()), (0, 0));
+        let left: Vec<Option<u64>> = young.spared.iter().map(|it| it.seconds_left).collect();
+        assert_eq!(left.iter().flatten().count(), 1, "{young:?}");
+        assert_eq!(left.len(), 4);
+        hands.turn(DAY);
+        let old = gc(&root, &options);
+        assert_eq!(old.deleted.iter().map(|it| it.kind).collect::<Vec<_>>(), [Kind::Orphan]);
+        assert!(old.deleted[0].directory.as_str().starts_with("step-00000002-"));
+        hands.turn(30 * DAY);
+        assert_eq!(gc(&root, &options).spared.len(), 3);
+        for name in ["notes/todo.txt", "heads/1", "step-final/data/x", "loose.txt"] {
+            assert!(root.head(&object_path(name).unwrap()).is_ok(), "{name}");
+        }
+        assert_eq!(live(&root), [1]);
+    }
+}
+
+#[test]
+fn a_write_makes_a_stopped_save_young_again() {
+    for Stage { root, hands, .. } in stages() {
+        let first = stopped(&root, 1);
+        hands.turn(20 * HOUR);
+        write_rank(&first, &wholes(), 1).unwrap();
+        hands.turn(20 * HOUR);
+        assert_eq!(gc(&root, &GcOptions::after(Duration::ZERO)).deleted, []);
+        first.commit().unwrap();
+        assert_holds(&Loader::newest(&root, &run()).unwrap(), &wholes());
+    }
+}
+
+#[test]
+fn age_counts_though_nothing_is_written_for_weeks() {
+    for Stage { root, hands, .. } in stages() {
+        saved(&root, 1..=2);
+        hands.turn(10 * DAY);
+        saved(&root, 3..=4);
+        hands.turn(10 * DAY);
+        let policy = |days: u32| Policy { within: Some(days * DAY), ..Policy::default() };
+        let kept = |days| {
+            let log = Log::open(&root).unwrap();
+            let mut considered = consider(&log, None, &policy(days), &LogOptions::default()).unwrap();
+            assert!(!considered.as_of_last_record);
+            let decisions = considered.runs.remove(0).decisions;
+            decisions.into_iter().filter(Decision::is_kept).map(|it| it.step).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            [kept(21), kept(20), kept(11), kept(9)],
+            [vec![4, 3, 2, 1], vec![4, 3, 2, 1], vec![4, 3], vec![4]]
+        );
+    }
+}
+
+#[test]
+fn unfinished_files_and_probes_are_swept_when_they_are_old() {
+    for Stage { root, hands, folder } in stages() {
+        saved(&root, 1..=1);
+        put(&root, ".probe-left", b"time");
+        let mut expected = 1;
+        // A folder of the same clock, though not written by the store.
+        if let Some(folder) = &folder {
+            let local: &LocalStore = root.local().unwrap();
+            std::mem::forget(local.blob(&ObjectPath::from("commits/x"), 10).unwrap());
+            std::mem::forget(
+                local.blob(&ObjectPath::from(format!("{}/data/x", dirs(&root)[0])), 10).unwrap(),
+            );
+            expected += 2;
+            assert!(folder.path().exists());
+        }
+        let options = GcOptions::after(DAY);
+        hands.turn(23 * HOUR);
+        assert_eq!(gc(&root, &options).swept.objects, 0);
+        hands.turn(HOUR);
+        assert_eq!(gc(&root, &GcOptions { dry_run: true, ..options }).swept.objects, expected);
+        assert_eq!(gc(&root, &options.without_sweep()).swept.objects, 0);
+        assert_eq!(gc(&root, &options).swept.objects, expected);
+        assert_eq!(gc(&root, &options).swept.objects, 0);
+        assert_holds(&Loader::newest(&root, &run()).unwrap(), &wholes());
+    }
+}
+
+#[test]
+fn a_deletion_stopped_anywhere_leaves_nothing_that_looks_like_a_checkpoint_and_goes_on() {
+    for Stage { root, folder, .. } in stages() {
+        let mut stops = 0;
+        loop {
+            saved(&root, 1..=2);
+            retired(&root, 1);
+            let mut left = stops;
+            let stopped = super::super::collect::collect_watched(
+                &root,
+                &run(),
+                None,
+                &GcOptions::after(Duration::ZERO),
+                LogOptions::default(),
+                &mut |moment| {
+                    if matches!(moment, super::super::collect::Moment::Deleting) {
+                        if left == 0 {
+                            return Err(crate::Error::new(ErrorKind::Cancelled, "stopped"));
+                        }
+                        left -= 1;
+                    }
+                    Ok(())
+                },
+            );
+            let condemned = Log::open(&root).unwrap().state().condemned.clone();
+            for dir in dirs(&root).iter().filter(|dir| condemned.contains_key(&dir.parse().unwrap())) {
+                let objects = root.list(Some(&ObjectPath::from(dir.as_str()))).unwrap();
+                let has = |part: &str| objects.iter().any(|it| it.path.as_ref().contains(part));
+                assert!(!has("manifest-") || stops == 0, "the manifest goes first: {objects:?}");
+                assert!(!has("/parts/") || (has("/data/") && has("/blocks/")), "{objects:?}");
+                if let Some(folder) = folder.as_ref().filter(|_| stops > 0) {
+                    // A copy of what is there, opened by itself.
+                    let alone = folder.path().join(dir);
+                    let opened = crate::formats::native::open(alone.to_str().unwrap(), None);
+                    assert!(opened.is_err(), "{dir} after {stops} objects");
+                }
+            }
+            if stopped.is_ok() {
+                break;
+            }
+            gc(&root, &GcOptions::after(Duration::ZERO));
+            assert_eq!(dirs(&root).len(), 1);
+            assert_holds(&Loader::newest(&root, &run()).unwrap(), &wholes());
+            stops += 1;
+        }
+        assert!(stops > 5, "{stops}");
+    }
+}
+
+#[test]
+fn what_a_root_takes_adds_up_to_what_the_store_lists() {
+    for Stage { root, hands, folder } in stages() {
+        saved(&root, 1..=4);
+        retired(&root, 3);
+        gc(&root, &GcOptions::after(DAY));
+        retired(&root, 2);
+        drop(stopped(&root, 9));
+        put(&root, "notes/todo.txt", b"mine");
+        put(&root, "loose.txt", b"this");
+        let lost = format!("{}/data/r00000-0001-lost.safetensors", dirs(&root).last().unwrap());
+        put(&root, &lost, b"a loser's blob");
+        if folder.is_some() {
+            std::mem::forget(root.local().unwrap().blob(&ObjectPath::from("commits/x"), 10).unwrap());
+        }
+        hands.turn(HOUR);
+        let usage = usage(&Log::open(&root).unwrap()).unwrap();
+        let listed: u64 = root.list(None).unwrap().iter().map(|it| it.size).sum();
+        assert_eq!((usage.total.bytes, usage.total.objects), (listed, root.list(None).unwrap().len() as u64));
+        let mut sum = usage.log;
+        sum.extend(usage.others);
+        sum.extend(usage.shared);
+        sum.extend(usage.unreferenced);
+        usage.checkpoints.iter().for_each(|it| sum.extend(it.own));
+        for folders in [&usage.retired, &usage.condemned, &usage.uncommitted, &usage.foreign] {
+            folders.iter().for_each(|it| sum.extend(it.bulk));
+        }
+        assert_eq!(sum, usage.total);
+        assert_eq!(usage.checkpoints.iter().map(|it| it.step).collect::<Vec<_>>(), [3, 4]);
+        assert_eq!(
+            (usage.retired.len(), usage.condemned.len(), usage.uncommitted.len(), usage.foreign.len()),
+            (1, 1, 1, 1)
+        );
+        assert_eq!(usage.unread, []);
+        assert_eq!(usage.unfinished.objects, u64::from(folder.is_some()));
+        assert!(usage.checkpoints.iter().all(|it| it.own.bytes > 1000 && it.freed >= it.own.bytes));
+    }
+}

@@ -1,0 +1,143 @@
+//! `ckpt gc`: condemns what nothing needs, and deletes what was condemned a grace period ago.
+
+use dcp::retention::{self, Collection, GcOptions, Kind};
+use dcp::{Error, ErrorKind, Result};
+use serde::Serialize;
+
+use super::{KEEPER, label, open_any, options, whole_root};
+use crate::output::{self, Render, style, units};
+use crate::verbs::Context;
+use crate::{cli, exit};
+
+#[derive(Debug, Serialize)]
+struct Cleaned {
+    location: String,
+    dry_run: bool,
+    grace_seconds: u64,
+    orphans_after_seconds: u64,
+    report: Collection,
+}
+
+/// Collects garbage.
+pub(in crate::verbs) fn run(context: &Context<'_>, args: &cli::Gc) -> Result<exit::Code> {
+    whole_root(&args.root)?;
+    let log = open_any(&args.root)?;
+    if log.head().is_none() && !retention::Survey::read(log.root())?.has_attempts() {
+        return Err(Error::new(
+            ErrorKind::NotFound,
+            format!(
+                "{}: there is no commit log and no stopped save: no root of the native store",
+                args.root.location
+            ),
+        )
+        .hint("give the folder or URL that holds commits/"));
+    }
+    let mut gc = GcOptions::after(args.grace);
+    (gc.orphans_after, gc.dry_run) = (args.orphans_after, args.dry_run);
+    let report = retention::collect(log.root(), &label(KEEPER)?, None, &gc, options())?;
+    let mut warnings = Vec::new();
+    if report.as_of_last_record {
+        warnings.push("the store can't be written, so ages are as of its last record".to_owned());
+    }
+    let cleaned = Cleaned {
+        location: args.root.location.clone(),
+        dry_run: args.dry_run,
+        grace_seconds: args.grace.as_secs(),
+        orphans_after_seconds: args.orphans_after.as_secs(),
+        report,
+    };
+    output::show(context, &args.root.to_string(), &warnings, &cleaned)?;
+    Ok(exit::DONE)
+}
+
+const fn kind(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Retired => "forgotten",
+        Kind::Orphan => "a stopped save",
+        Kind::Condemned => "condemned before",
+    }
+}
+
+impl Cleaned {
+    /// Word, folder, bytes, and what to know.
+    fn lines(&self) -> Vec<(&'static str, String, u64, String)> {
+        let report = &self.report;
+        let grace = units::age(self.grace_seconds);
+        let mut lines = Vec::new();
+        for it in &report.condemned {
+            let text = format!("{}; goes {grace} from now", kind(it.kind));
+            lines.push(("condemned", it.directory.to_string(), it.bytes, text));
+        }
+        for it in &report.waiting {
+            let text =
+                format!("condemned by record {}, goes in {}", it.condemned, units::age(it.seconds_left));
+            lines.push(("waits", it.directory.to_string(), it.bytes, text));
+        }
+        for it in &report.deleted {
+            lines.push(("deleted", it.directory.to_string(), it.bytes, kind(it.kind).to_owned()));
+        }
+        for it in &report.spared {
+            let text = match it.seconds_left {
+                Some(left) => format!(
+                    "no record names it; taken for a stopped save in {} without a write",
+                    units::age(left)
+                ),
+                None => "no part of the store".to_owned(),
+            };
+            lines.push(("left", it.folder.clone(), it.bytes, text));
+        }
+        lines
+    }
+}
+
+impl Render for Cleaned {
+    fn schema(&self) -> &'static str {
+        "ckpt.gc/1"
+    }
+
+    fn human(&self, _width: Option<usize>) -> String {
+        let mut text = String::new();
+        for (word, folder, bytes, what) in self.lines() {
+            let pad = " ".repeat(11_usize.saturating_sub(word.len()));
+            text += &format!(
+                "{}{pad}{}  {}  {what}\n",
+                style::word(word),
+                style::harmless(&folder),
+                units::bytes(bytes)
+            );
+        }
+        let report = &self.report;
+        if report.swept.objects > 0 {
+            text += &format!(
+                "swept      {} unfinished files and probes, {}\n",
+                report.swept.objects,
+                units::bytes(report.swept.bytes)
+            );
+        }
+        let (condemned, deleted) = (report.condemned.len(), units::many(report.deleted.len(), "folder"));
+        let bytes = units::bytes(report.bytes);
+        if self.dry_run {
+            return text
+                + &format!(
+                    "dry run: {condemned} would be condemned, {deleted} deleted ({bytes}); nothing was changed\n"
+                );
+        }
+        text + &format!(
+            "{condemned} condemned, {} waiting, {deleted} deleted, {bytes} freed\n",
+            report.waiting.len()
+        )
+    }
+
+    fn plain(&self) -> String {
+        let each = self.lines().into_iter().map(|(word, folder, bytes, what)| {
+            format!("{word}\t{}\t{bytes}\t{what}\n", style::harmless(&folder))
+        });
+        let swept = self.report.swept;
+        each.collect::<String>()
+            + &format!("swept\t{}\t{}\t\nfreed\t\t{}\t\n", swept.objects, swept.bytes, self.report.bytes)
+    }
+
+    fn quiet(&self) -> String {
+        self.report.deleted.iter().map(|it| format!("{}\n", it.directory)).collect()
+    }
+}
