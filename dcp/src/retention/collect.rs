@@ -281,6 +281,7 @@ fn condemn<'d>(
     wanted: impl Iterator<Item = &'d DirName>,
 ) -> Result<BTreeSet<DirName>, CommitError> {
     let (wanted, mut condemned) = (wanted.collect::<Vec<_>>(), BTreeSet::new());
+    log.refresh()?;
     for batch in wanted.chunks(BATCH) {
         loop {
             let (state, needs) = (log.state(), Needs::of(log.state()));

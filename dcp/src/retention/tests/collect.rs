@@ -208,7 +208,8 @@ fn what_a_root_takes_adds_up_to_what_the_store_lists() {
         drop(stopped(&root, 9));
         put(&root, "notes/todo.txt", b"mine");
         put(&root, "loose.txt", b"this");
-        let lost = format!("{}/data/r00000-0001-lost.safetensors", dirs(&root).last().unwrap());
+        let newest = dirs(&root).into_iter().find(|dir| dir.starts_with("step-00000004-")).unwrap();
+        let lost = format!("{newest}/data/r00000-0001-lost.safetensors");
         put(&root, &lost, b"a loser's blob");
         if folder.is_some() {
             std::mem::forget(root.local().unwrap().blob(&ObjectPath::from("commits/x"), 10).unwrap());
@@ -231,7 +232,7 @@ fn what_a_root_takes_adds_up_to_what_the_store_lists() {
             (usage.retired.len(), usage.condemned.len(), usage.uncommitted.len(), usage.foreign.len()),
             (1, 1, 1, 1)
         );
-        assert_eq!(usage.unread, []);
+        assert_eq!((usage.unread.len(), usage.unreferenced.objects), (0, 1));
         assert_eq!(usage.unfinished.objects, u64::from(folder.is_some()));
         assert!(usage.checkpoints.iter().all(|it| it.own.bytes > 1000 && it.freed >= it.own.bytes));
     }

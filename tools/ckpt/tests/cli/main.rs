@@ -10,6 +10,7 @@ mod interrupt;
 mod names;
 mod output;
 mod place;
+mod root;
 mod schemas;
 mod verify;
 mod write;
