@@ -285,7 +285,7 @@ impl Examination {
                     };
                 }
                 Standing::Unnamed => {
-                    self.note("foreign", format!("{name} is no part of the store; nothing here touches it"))
+                    self.note("foreign", format!("{name} is no part of the store; nothing here touches it"));
                 }
             }
         }

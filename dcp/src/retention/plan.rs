@@ -215,7 +215,7 @@ fn last(line: &[(Seq, &Checkpoint)], count: NonZeroUsize, decisions: &mut [Decis
             None if oldest.is_none_or(|oldest| decision.seq > oldest) => {
                 decision.stays.push(Stay::Beside { count });
             }
-            None => decision.goes.push(Go::Beside),
+            None => beside(&mut decision.goes),
         }
     }
 }
@@ -231,17 +231,20 @@ fn every(line: &[(Seq, &Checkpoint)], steps: NonZeroU64, decisions: &mut [Decisi
     for decision in decisions {
         let interval = decision.step / steps;
         match first.get(&interval) {
-            _ if !decision.on_line => {
-                if !decision.goes.contains(&Go::Beside) {
-                    decision.goes.push(Go::Beside);
-                }
-            }
+            _ if !decision.on_line => beside(&mut decision.goes),
             Some((_, Reverse(kept))) if *kept == decision.seq => {
                 decision.stays.push(Stay::Every { from: interval.saturating_mul(steps), steps });
             }
             Some((_, Reverse(kept))) => decision.goes.push(Go::Every { kept: *kept, steps }),
             None => {}
         }
+    }
+}
+
+/// One who lies beside the line is told so once.
+fn beside(goes: &mut Vec<Go>) {
+    if !goes.contains(&Go::Beside) {
+        goes.push(Go::Beside);
     }
 }
 

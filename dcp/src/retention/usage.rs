@@ -168,7 +168,7 @@ fn references(root: &Root, checkpoint: &Checkpoint) -> Result<BTreeSet<String>> 
                 [Some(file.path.as_str()), blocks].into_iter().flatten().map(|it| format!("{attempt}/{it}")),
             ),
             Location::InRoot => {
-                names.extend([Some(file.path.as_str()), blocks].into_iter().flatten().map(str::to_owned))
+                names.extend([Some(file.path.as_str()), blocks].into_iter().flatten().map(str::to_owned));
             }
             Location::External { .. } => names.extend(blocks.map(|it| format!("{attempt}/{it}"))),
         }
