@@ -161,7 +161,7 @@ impl<T, E: Into<Error>> Place<T> for Result<T, E> {
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
         let kind = match &error {
-            StoreError::NotFound { .. } => ErrorKind::NotFound,
+            StoreError::NotFound { .. } | StoreError::NoBucket { .. } => ErrorKind::NotFound,
             StoreError::AlreadyExists { .. } => ErrorKind::Conflict,
             StoreError::Access { .. } => ErrorKind::Access,
             StoreError::Refused { .. } | StoreError::OutOfRange { .. } | StoreError::TooLarge { .. } => {
@@ -169,9 +169,10 @@ impl From<StoreError> for Error {
             }
             StoreError::Unsupported { .. } | StoreError::UnsafeStore { .. } => ErrorKind::Unsupported,
             StoreError::BadWrite { .. } | StoreError::Gap { .. } => ErrorKind::Internal,
-            StoreError::NoSpace { .. } | StoreError::NotDurable { .. } | StoreError::Io { .. } => {
-                ErrorKind::Io
-            }
+            StoreError::NoSpace { .. }
+            | StoreError::NotDurable { .. }
+            | StoreError::NotDone { .. }
+            | StoreError::Io { .. } => ErrorKind::Io,
         };
         Self::new(kind, error.to_string()).caused_by(error)
     }

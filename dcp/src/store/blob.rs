@@ -1,16 +1,16 @@
 //! Blobs: large objects of known size, written out of order by several threads, visible only when they are whole.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Bytes, BytesMut};
-use futures::executor::block_on;
-use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutMode};
+use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutMode, UploadPart};
 
 use super::coverage::Coverage;
 use super::error::{Result, StoreError};
 use super::name::ObjectPath;
+use super::waiter::Waiter;
 
 /// Writes one blob. Every byte is written exactly once, in any order, from any number of threads.
 ///
@@ -40,16 +40,29 @@ const PART: u64 = 8 << 20;
 const MOST_PARTS: u64 = 9_000;
 
 /// How many bytes of parts may wait for earlier parts to become whole, unless one part is larger.
-const HELD: u64 = 256 << 20;
+const HELD: u64 = 192 << 20;
+
+/// How many bytes of parts may be on their way at once, two parts at least.
+const FLYING: u64 = 64 << 20;
 
 /// A blob of any [`ObjectStore`].
 ///
-/// Such a store takes the parts of an object in order only, so what is written too early waits in memory: at most 256 MiB (or
-/// two parts, when parts are larger than that; they are 8 MiB up to blobs of 70 GiB). Blobs of one part are put by one conditional
-/// create. Larger ones can't be: uploads in parts are not conditional, so the name is looked up at the end, and it is the
-/// writer's nonce in the names of blobs that keeps two writers apart.
+/// ```text
+///  write_at ─► held: parts with gaps ─► flying: eight parts on their way ─► complete
+///              ≤ 192 MiB                ≤ 64 MiB
+/// ```
+///
+/// Such a store takes the parts of an object in order only, so what is written too early waits in memory; a part whose turn has come is
+/// sent while others still are. So a blob holds at most 256 MiB (or four parts, when parts are larger than that; they are 8 MiB up to blobs of
+/// 70 GiB). When too many fly, the next write waits for the oldest. The first failure ends the upload at once: parts cost money until they
+/// are aborted. A process that is killed can't abort them; a bucket should have a rule that does so after some days.
+///
+/// Blobs of one part are put by one conditional create. Larger ones can't be: no store completes an upload on condition through this
+/// interface. So the name is looked up at the end, and it is the writer's nonce in the names of blobs that keeps two writers apart. For the
+/// same reason an object of the right size that is there after a lost answer is ours.
 pub(crate) struct PartsWriter {
     store: Arc<dyn ObjectStore>,
+    waiter: Waiter,
     path: ObjectPath,
     /// For messages.
     name: String,
@@ -64,6 +77,8 @@ struct Parts {
     /// The next part that the store takes.
     next: u64,
     upload: Option<Box<dyn MultipartUpload>>,
+    /// Parts that are on their way, oldest first.
+    flying: VecDeque<UploadPart>,
     /// The first failure; after it nothing can be finished.
     failed: bool,
 }
@@ -83,20 +98,17 @@ impl fmt::Debug for PartsWriter {
 }
 
 impl PartsWriter {
-    pub(crate) fn new(store: Arc<dyn ObjectStore>, path: ObjectPath, name: String, size: u64) -> Self {
-        Self::with_part(
-            store,
-            path,
-            name,
-            size,
-            PART.max(size.div_ceil(MOST_PARTS).next_multiple_of(1 << 20)),
-        )
-    }
-
-    fn with_part(store: Arc<dyn ObjectStore>, path: ObjectPath, name: String, size: u64, part: u64) -> Self {
-        let coverage = Coverage::new(size);
-        let state = Parts { coverage, held: BTreeMap::new(), next: 0, upload: None, failed: false };
-        Self { store, path, name, part, state: Mutex::new(state) }
+    pub(super) fn new(
+        store: Arc<dyn ObjectStore>,
+        waiter: Waiter,
+        path: ObjectPath,
+        name: String,
+        size: u64,
+    ) -> Self {
+        let (coverage, flying) = (Coverage::new(size), VecDeque::new());
+        let state = Parts { coverage, held: BTreeMap::new(), next: 0, upload: None, flying, failed: false };
+        let part = PART.max(size.div_ceil(MOST_PARTS).next_multiple_of(1 << 20));
+        Self { store, waiter, path, name, part, state: Mutex::new(state) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Parts> {
@@ -135,7 +147,9 @@ impl PartsWriter {
             let from = usize::try_from(at - start).unwrap_or(usize::MAX);
             let Some(room) = part.bytes.get_mut(from..) else { return Err(self.too_early(at)) };
             let (now, later) = data.split_at(room.len().min(data.len()));
-            room.iter_mut().zip(now).for_each(|(to, from)| *to = *from);
+            if let Some(room) = room.get_mut(..now.len()) {
+                room.copy_from_slice(now);
+            }
             (part.missing, at, data) = (part.missing - now.len() as u64, at + now.len() as u64, later);
         }
         Ok(())
@@ -149,50 +163,94 @@ impl PartsWriter {
             .is_some_and(|(&index, part)| index == parts.next && part.missing == 0)
         {
             let Some((_, part)) = parts.held.pop_first() else { break };
+            while parts.flying.len() as u64 >= (FLYING / self.part).max(2) {
+                self.land_oldest(parts)?;
+            }
             if parts.upload.is_none() {
-                let upload =
-                    block_on(self.store.put_multipart(&self.path)).map_err(self.error("begin to write"))?;
-                parts.upload = Some(upload);
+                let upload = self.waiter.wait(self.store.put_multipart(&self.path));
+                parts.upload = Some(upload.map_err(self.error("begin to write"))?);
             }
             let Some(upload) = parts.upload.as_mut() else { break };
-            block_on(upload.put_part(part.bytes.freeze().into())).map_err(self.error("write"))?;
+            parts.flying.push_back(upload.put_part(part.bytes.freeze().into()));
             parts.next += 1;
         }
         Ok(())
     }
 
+    /// Waits for the part that was sent first.
+    fn land_oldest(&self, parts: &mut Parts) -> Result<()> {
+        parts.flying.pop_front().map_or(Ok(()), |part| self.waiter.wait(part).map_err(self.error("write")))
+    }
+
+    /// Ends the upload: what flies is stopped, what has landed is given back to the store.
+    fn give_up(&self, parts: &mut Parts) {
+        parts.flying.clear();
+        if let Some(mut upload) = parts.upload.take() {
+            // A store that cannot be reached now has rules for what is left behind.
+            drop(self.waiter.wait(async { upload.abort().await }));
+        }
+    }
+
     fn create(&self, bytes: Bytes) -> Result<()> {
         let put = self.store.put_opts(&self.path, bytes.into(), PutMode::Create.into());
-        block_on(put).map(drop).map_err(self.error("write"))
+        self.waiter.wait(put).map(drop).map_err(self.error("write"))
     }
 
     fn complete(&self, parts: &mut Parts) -> Result<()> {
-        match block_on(self.store.head(&self.path)) {
-            Ok(_) => return Err(StoreError::AlreadyExists { path: self.name.clone() }),
-            Err(object_store::Error::NotFound { .. }) => {}
-            Err(error) => return Err(self.error("look up")(error)),
+        while !parts.flying.is_empty() {
+            self.land_oldest(parts)?;
+        }
+        if self.size_there()?.is_some() {
+            return Err(StoreError::AlreadyExists { path: self.name.clone() });
         }
         let Some(upload) = parts.upload.as_mut() else {
             return Err(StoreError::Gap { path: self.name.clone(), range: 0..parts.coverage.size() });
         };
-        let done = block_on(upload.complete()).map(drop).map_err(self.error("finish"));
-        if done.is_ok() {
+        let done = self.waiter.wait(async { upload.complete().await });
+        let Err(error) = done.map(drop).map_err(self.error("finish")) else {
             parts.upload = None;
+            return Ok(());
+        };
+        // The answer was lost, perhaps, and a second request found the upload gone.
+        match self.size_there() {
+            Ok(Some(size)) if size == parts.coverage.size() => {
+                parts.upload = None;
+                Ok(())
+            }
+            _ if error.is_not_found() => Err(StoreError::Io {
+                path: self.name.clone(),
+                op: "finish",
+                source: "the store does not know the upload any more".into(),
+            }),
+            _ => Err(error),
         }
-        done
+    }
+
+    fn size_there(&self) -> Result<Option<u64>> {
+        match self.waiter.wait(self.store.head(&self.path)) {
+            Ok(meta) => Ok(Some(meta.size)),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(self.error("look up")(error)),
+        }
     }
 }
 
 impl BlobWriter for PartsWriter {
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
         let mut parts = self.lock();
+        if parts.failed {
+            return Err(unfinished(&self.name));
+        }
         let range = offset..offset.saturating_add(data.len() as u64);
         let claimed = parts.coverage.claim(&range);
         claimed.map_err(|why| StoreError::BadWrite { path: self.name.clone(), range, why })?;
         let single = parts.coverage.size() <= self.part;
         let done = self.gather(&mut parts, offset, data);
         let done = done.and_then(|()| if single { Ok(()) } else { self.send_whole(&mut parts) });
-        parts.failed |= done.is_err();
+        if done.is_err() {
+            parts.failed = true;
+            self.give_up(&mut parts);
+        }
         done
     }
 
@@ -216,10 +274,8 @@ impl BlobWriter for PartsWriter {
 
 impl Drop for PartsWriter {
     fn drop(&mut self) {
-        // Parts that were sent cost money until they are aborted. A store that cannot be reached now has rules for that.
-        if let Some(mut upload) = self.lock().upload.take() {
-            drop(block_on(upload.abort()));
-        }
+        let mut parts = self.lock();
+        self.give_up(&mut parts);
     }
 }
 

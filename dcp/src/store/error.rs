@@ -127,6 +127,25 @@ pub enum StoreError {
         /// The root.
         root: String,
     },
+    /// The bucket (or container) itself does not exist.
+    #[error("{path}: no such bucket, or container; create it first, it is not made here")]
+    NoBucket {
+        /// The root.
+        path: String,
+    },
+    /// The store was not reached, or declined: it is certain that nothing was written.
+    #[error("{path}: failed to {op} it: {reason}")]
+    NotDone {
+        /// The object.
+        path: String,
+        /// What was being done.
+        op: &'static str,
+        /// Why, and what to do about it.
+        reason: String,
+        /// What the network or the store said.
+        #[source]
+        source: Source,
+    },
     /// Anything else, the network included.
     #[error("{path}: failed to {op} it")]
     Io {
@@ -186,9 +205,19 @@ impl StoreError {
             E::NotFound { .. } => Self::NotFound { path },
             E::AlreadyExists { .. } => Self::AlreadyExists { path },
             E::PermissionDenied { source, .. } | E::Unauthenticated { source, .. } => {
-                Self::unbox(op, path, source)
+                match Self::unbox(op, path, source) {
+                    Self::Io { path, op, source } => Self::Access { path, op, source },
+                    own => own,
+                }
             }
-            E::NotSupported { source } | E::Generic { source, .. } => Self::unbox(op, path, source),
+            E::NotSupported { source } => match Self::unbox(op, path, source) {
+                Self::Io { path, source, .. } => Self::Unsupported { what: path, reason: source.to_string() },
+                own => own,
+            },
+            E::NotImplemented { operation, implementer } => {
+                Self::Unsupported { what: path, reason: format!("{implementer} has no {operation}") }
+            }
+            E::Generic { source, .. } => Self::unbox(op, path, source),
             E::InvalidPath { source } => Self::Refused { path, reason: source.to_string() },
             other => Self::Io { path, op, source: other.into() },
         }
@@ -213,7 +242,7 @@ impl StoreError {
             Self::AlreadyExists { ref path } => E::AlreadyExists { path: path.clone(), source: self.into() },
             Self::Access { ref path, .. } => E::PermissionDenied { path: path.clone(), source: self.into() },
             Self::Unsupported { .. } => E::NotSupported { source: self.into() },
-            other => E::Generic { store: "LocalStore", source: other.into() },
+            other => E::Generic { store: "store", source: other.into() },
         }
     }
 }

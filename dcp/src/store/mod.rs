@@ -3,7 +3,7 @@
 //! ```text
 //!  Root ──────► LocalStore ──► Fs (traced) ──► DiskFs
 //!    │  sync        ▲ implements
-//!    └────────► dyn ObjectStore ◄── memory, later buckets
+//!    └────────► dyn ObjectStore ◄── memory; Remote ──► S3, GCS, Azure (each behind its feature)
 //! ```
 //!
 //! Invariants: a name that was put is never overwritten by this crate; what a call has put is durable when it returns; a reader sees
@@ -21,15 +21,19 @@ pub mod faults;
 mod filesystem;
 mod fs;
 mod local;
+mod location;
 mod name;
 mod nonce;
 mod object_at;
 mod open_files;
+#[cfg(feature = "remote")]
+mod remote;
 mod root;
 mod staging;
 mod stores;
 #[cfg(test)]
 pub(crate) mod traced;
+mod waiter;
 
 pub use blob::BlobWriter;
 pub use disk::{DiskFs, Links};
@@ -41,5 +45,7 @@ pub(crate) use name::PROBE;
 pub use name::{ObjectPath, object_path};
 pub use nonce::{Nonce, Nonces, NotANonce, OsNonces, SeededNonces};
 pub use object_at::ObjectAt;
+#[cfg(feature = "remote")]
+pub use remote::Patience;
 pub use root::{Listing, ObjectInfo, Put, Root};
 pub use stores::{Stores, local_path};

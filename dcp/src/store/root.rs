@@ -1,8 +1,9 @@
 //! A root: the synchronous view of a store that the whole suite uses.
 //!
 //! A folder is read and written directly; any other store through `object_store`, each call driven to its end on the calling
-//! thread. So no function here may be called from within an async task.
+//! thread. So no function here may be called from within an async task; where that would stop the task's thread, it is an error.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::path::Path;
@@ -10,8 +11,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use futures::executor::block_on;
-use futures::stream::TryStreamExt;
+use futures::FutureExt;
+use futures::stream::{self, StreamExt, TryStreamExt};
 use object_store::{GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode};
 
 use super::blob::{BlobWriter, PartsWriter};
@@ -21,6 +22,7 @@ use super::name::{ObjectPath, PROBE, check_path, object_path};
 use super::nonce::{Nonces, OsNonces};
 use super::object_at::ObjectAt;
 use super::stores::Stores;
+use super::waiter::Waiter;
 
 /// Where checkpoints live: a folder, or a prefix of any object store. Clones share it.
 #[derive(Clone)]
@@ -28,8 +30,12 @@ pub struct Root {
     store: Arc<dyn ObjectStore>,
     /// The same store, where it is a folder of this machine.
     local: Option<LocalStore>,
+    waiter: Waiter,
     name: Arc<str>,
 }
+
+/// How often a store may say that a name is taken, while nothing is there, before that is an error.
+const FALSE_CONFLICTS: u32 = 4;
 
 /// What became of a create.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -64,10 +70,10 @@ pub struct Listing {
 }
 
 impl Root {
-    /// Opens what is there: a path, `file://…`, or `memory://name`.
+    /// Opens what is there: a path, `file://…`, `memory://name`, or, in builds that have them, `s3://bucket/prefix`, `gs://…`, `az://…`.
     ///
     /// # Errors
-    /// [`StoreError::NotFound`] when there is nothing, [`StoreError::Unsupported`] for stores that this build cannot reach, and what
+    /// [`StoreError::NotFound`] when there is nothing (a prefix without objects is nothing), [`StoreError::NoBucket`], [`StoreError::Unsupported`] for stores that this build cannot reach, and what
     /// the store says.
     pub fn open(location: &str, stores: &Stores) -> Result<Self> {
         stores.open(location)
@@ -106,13 +112,20 @@ impl Root {
     /// The root of a folder.
     #[must_use]
     pub fn from_local(local: LocalStore) -> Self {
-        Self { name: local.name().into(), store: Arc::new(local.clone()), local: Some(local) }
+        let (name, store) = (local.name().into(), Arc::new(local.clone()));
+        Self { name, store, local: Some(local), waiter: Waiter::Inside }
     }
 
     /// The root of any store; `name` is what users call it.
     #[must_use]
     pub fn from_store(store: Arc<dyn ObjectStore>, name: &str) -> Self {
-        Self { store, local: None, name: name.into() }
+        Self { store, local: None, waiter: Waiter::Inside, name: name.into() }
+    }
+
+    /// The root of a store behind a network.
+    #[cfg(feature = "remote")]
+    pub(super) fn from_remote(store: Arc<dyn ObjectStore>, name: &str) -> Self {
+        Self { store, local: None, waiter: Waiter::Network, name: name.into() }
     }
 
     /// What users call it.
@@ -124,7 +137,7 @@ impl Root {
     /// The name of an object with that of the root, for messages.
     #[must_use]
     pub fn full_name(&self, path: &ObjectPath) -> String {
-        format!("{}/{path}", self.name.trim_end_matches('/'))
+        format!("{}/{path}", self.name.trim_end_matches('/')).trim_end_matches('/').to_owned()
     }
 
     /// The folder, where it is one.
@@ -160,13 +173,15 @@ impl Root {
     /// # Errors
     /// [`StoreError::NotFound`], [`StoreError::TooLarge`], and what the store says.
     pub fn get_at_most(&self, path: &ObjectPath, limit: u64) -> Result<(Bytes, ObjectInfo)> {
-        let got = block_on(self.store.get_opts(self.check(path)?, GetOptions::default()))
+        let got = self
+            .waiter
+            .wait(self.store.get_opts(self.check(path)?, GetOptions::default()))
             .map_err(self.error("read", path))?;
         let info = info(got.meta.clone());
         if info.size > limit {
             return Err(StoreError::TooLarge { path: self.full_name(path), size: info.size, limit });
         }
-        let bytes = block_on(got.bytes()).map_err(self.error("read", path))?;
+        let bytes = self.waiter.wait(got.bytes()).map_err(self.error("read", path))?;
         if bytes.len() as u64 != info.size {
             return Err(StoreError::OutOfRange {
                 path: self.full_name(path),
@@ -212,7 +227,7 @@ impl Root {
                 Err(out(size))
             };
         }
-        match block_on(self.store.get_range(self.check(path)?, range.clone())) {
+        match self.waiter.wait(self.store.get_range(self.check(path)?, range.clone())) {
             Ok(bytes) if bytes.len() as u64 == range.end - range.start => Ok(bytes),
             Ok(_) => Err(out(self.head(path)?.size)),
             Err(error) => match self.error("read", path)(error) {
@@ -253,7 +268,7 @@ impl Root {
         if let Some(local) = &self.local {
             return local.stat(path).map(|stat| local_info(Listed { path: path.clone(), stat }));
         }
-        block_on(self.store.head(self.check(path)?)).map(info).map_err(self.error("look up", path))
+        self.waiter.wait(self.store.head(self.check(path)?)).map(info).map_err(self.error("look up", path))
     }
 
     /// All objects below a prefix, sorted by name. A hint only: a store may list late.
@@ -264,7 +279,7 @@ impl Root {
         if let Some(local) = &self.local {
             return Ok(local.list_sorted(prefix)?.into_iter().map(local_info).collect());
         }
-        let listed = block_on(self.store.list(prefix).map_ok(info).try_collect::<Vec<_>>());
+        let listed = self.waiter.wait(self.store.list(prefix).map_ok(info).try_collect::<Vec<_>>());
         let mut listed = listed.map_err(self.error("list", prefix.unwrap_or(&ObjectPath::ROOT)))?;
         listed.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(listed)
@@ -279,7 +294,7 @@ impl Root {
             let (objects, dirs) = local.list_dir(prefix)?;
             return Ok(Listing { objects: objects.into_iter().map(local_info).collect(), dirs });
         }
-        let listed = block_on(self.store.list_with_delimiter(prefix));
+        let listed = self.waiter.wait(self.store.list_with_delimiter(prefix));
         let listed = listed.map_err(self.error("list", prefix.unwrap_or(&ObjectPath::ROOT)))?;
         let mut listing =
             Listing { objects: listed.objects.into_iter().map(info).collect(), dirs: listed.common_prefixes };
@@ -295,7 +310,9 @@ impl Root {
     pub fn put_create(&self, path: &ObjectPath, bytes: Bytes) -> Result<Put> {
         let put = match &self.local {
             Some(local) => local.put_new(path, [bytes.as_ref()]),
-            None => block_on(self.store.put_opts(self.check(path)?, bytes.into(), PutMode::Create.into()))
+            None => self
+                .waiter
+                .wait(self.store.put_opts(self.check(path)?, bytes.into(), PutMode::Create.into()))
                 .map(drop)
                 .map_err(self.error("create", path)),
         };
@@ -313,6 +330,23 @@ impl Root {
     /// [`StoreError::AlreadyExists`] when other bytes are there, and what the store says.
     #[expect(clippy::needless_pass_by_value, reason = "as `put_create`; cloning such bytes copies nothing")]
     pub fn put_same(&self, path: &ObjectPath, bytes: Bytes) -> Result<()> {
+        for _ in 1..FALSE_CONFLICTS {
+            match self.put_same_once(path, &bytes) {
+                Err(StoreError::NotFound { .. }) => {}
+                done => return done,
+            }
+        }
+        self.put_same_once(path, &bytes).map_err(|error| match error {
+            StoreError::NotFound { path } => StoreError::Io {
+                path,
+                op: "create",
+                source: "the store says that the name is taken, and that nothing is there".into(),
+            },
+            other => other,
+        })
+    }
+
+    fn put_same_once(&self, path: &ObjectPath, bytes: &Bytes) -> Result<()> {
         match self.put_create(path, bytes.clone()) {
             Ok(Put::Created) => return Ok(()),
             Ok(Put::Exists) => {}
@@ -348,8 +382,13 @@ impl Root {
         if let Some(local) = &self.local {
             return local.blob(path, size);
         }
-        let writer =
-            PartsWriter::new(Arc::clone(&self.store), self.check(path)?.clone(), self.full_name(path), size);
+        let writer = PartsWriter::new(
+            Arc::clone(&self.store),
+            self.waiter,
+            self.check(path)?.clone(),
+            self.full_name(path),
+            size,
+        );
         Ok(Box::new(writer))
     }
 
@@ -361,7 +400,7 @@ impl Root {
         if let Some(local) = &self.local {
             return local.remove(path);
         }
-        block_on(self.store.delete(self.check(path)?)).map_err(self.error("delete", path))
+        self.waiter.wait(self.store.delete(self.check(path)?)).map_err(self.error("delete", path))
     }
 
     /// Deletes every object below a prefix; returns the bytes that they had. Only garbage collection has reason to.
@@ -372,15 +411,28 @@ impl Root {
         if let Some(local) = &self.local {
             return local.remove_all(prefix);
         }
-        let mut bytes = 0;
-        for object in self.list(Some(prefix))? {
-            match self.delete(&object.path) {
-                Ok(()) => bytes += object.size,
-                Err(StoreError::NotFound { .. }) => {}
-                Err(error) => return Err(error),
-            }
+        let listed = self.list(Some(prefix))?;
+        let sizes: BTreeMap<_, _> = listed.into_iter().map(|object| (object.path, object.size)).collect();
+        // Stores that can take many names in one request.
+        let names: Vec<_> = sizes.keys().cloned().map(Ok).collect();
+        let deleted =
+            self.store.delete_stream(stream::iter(names).boxed()).filter_map(async |deleted| match deleted {
+                // Another was faster.
+                Err(object_store::Error::NotFound { .. }) => None,
+                other => Some(other),
+            });
+        let deleted =
+            self.waiter.wait(deleted.try_collect::<Vec<_>>()).map_err(self.error("delete", prefix))?;
+        Ok(deleted.iter().filter_map(|path| sizes.get(path)).sum())
+    }
+
+    /// One look at the listing: a prefix of a bucket exists by the objects below it.
+    pub(super) fn must_hold_something(&self) -> Result<()> {
+        let first = self.waiter.wait(self.store.list(None).into_future().map(|(first, _)| first.transpose()));
+        match first.map_err(self.error("open", &ObjectPath::ROOT))? {
+            Some(_) => Ok(()),
+            None => Err(StoreError::NotFound { path: self.name.to_string() }),
         }
-        Ok(bytes)
     }
 
     /// Creates one object twice. A store that accepts both cannot hold a commit log.

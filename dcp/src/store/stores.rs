@@ -1,16 +1,16 @@
 //! From a location that a user wrote to a root.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use object_store::ObjectStore;
 use object_store::memory::InMemory;
 use object_store::prefix::PrefixStore;
-use url::Url;
 
 use super::error::{Result, StoreError};
 use super::local::LocalStore;
+use super::location::{Bucket, Location, parse};
 use super::name::object_path;
 use super::root::Root;
 
@@ -19,18 +19,12 @@ use super::root::Root;
 #[derive(Debug, Clone, Default)]
 pub struct Stores {
     memory: Arc<Mutex<BTreeMap<String, Arc<InMemory>>>>,
-}
-
-/// What a location says.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Location {
-    Folder(PathBuf),
-    /// A store in memory, and a path within it.
-    Memory(String, String),
+    #[cfg(feature = "remote")]
+    remote: super::remote::Settings,
 }
 
 impl Stores {
-    /// No memory stores yet.
+    /// No memory stores yet; credentials of buckets come from the environment of this process.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -48,6 +42,11 @@ impl Stores {
                 let store = known.ok_or_else(|| StoreError::NotFound { path: location.to_owned() })?;
                 memory_root(store, location, &below)
             }
+            Location::Bucket(bucket) => {
+                let root = self.bucket(&bucket, location)?;
+                root.must_hold_something()?;
+                Ok(root)
+            }
         }
     }
 
@@ -58,7 +57,7 @@ impl Stores {
     pub fn open_foreign(&self, location: &str) -> Result<Root> {
         match parse(location)? {
             Location::Folder(folder) => LocalStore::open_foreign(&folder).map(Root::from_local),
-            Location::Memory(..) => self.open(location),
+            Location::Memory(..) | Location::Bucket(_) => self.open(location),
         }
     }
 
@@ -75,9 +74,55 @@ impl Stores {
                 );
                 memory_root(store, location, &below)?
             }
+            Location::Bucket(bucket) => self.bucket(&bucket, location)?,
         };
         root.probe()?;
         Ok(root)
+    }
+
+    #[cfg(not(feature = "remote"))]
+    #[expect(clippy::unused_self, reason = "builds with object stores have settings here")]
+    fn bucket(&self, bucket: &Bucket, location: &str) -> Result<Root> {
+        Err(not_built(bucket, location))
+    }
+
+    #[cfg(feature = "remote")]
+    fn bucket(&self, bucket: &Bucket, location: &str) -> Result<Root> {
+        super::remote::open(bucket, location.trim_end_matches('/'), &self.remote)
+    }
+}
+
+#[cfg(feature = "remote")]
+impl Stores {
+    /// Takes credentials and endpoints of buckets from these variables instead of the environment of this process.
+    #[must_use]
+    pub fn with_environment<K, V>(mut self, variables: impl IntoIterator<Item = (K, V)>) -> Self
+    where
+        K: Into<String>,
+        V: Into<String>,
+    {
+        self.remote.environment = super::remote::Environment::of(variables);
+        self
+    }
+
+    /// How long to go on with a bucket that fails.
+    #[must_use]
+    pub const fn with_patience(mut self, patience: super::remote::Patience) -> Self {
+        self.remote.patience = patience;
+        self
+    }
+}
+
+/// The refusal of a bucket that this build cannot reach.
+#[cfg(not(all(feature = "s3", feature = "gcs", feature = "azure")))]
+pub(super) fn not_built(bucket: &Bucket, location: &str) -> StoreError {
+    let feature = bucket.kind.feature();
+    StoreError::Unsupported {
+        what: location.to_owned(),
+        reason: format!(
+            "this build does not have the feature `{feature}`; build it with `cargo build --release -p ckpt --features {feature}` \
+             (`--features cloud` for all object stores), or copy the checkpoint to a local folder"
+        ),
     }
 }
 
@@ -96,54 +141,4 @@ fn memory_root(store: Arc<InMemory>, location: &str, below: &str) -> Result<Root
         below => Arc::new(PrefixStore::new(store, object_path(below)?)),
     };
     Ok(Root::from_store(store, location))
-}
-
-/// A location with `scheme://` is a URL; anything else is a path, whatever characters it has.
-fn parse(location: &str) -> Result<Location> {
-    let Some((scheme, rest)) = location.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) else {
-        return folder(location, Path::new(location));
-    };
-    match scheme.to_ascii_lowercase().as_str() {
-        "memory" => {
-            let (name, below) = rest.split_once('/').unwrap_or((rest, ""));
-            let below = below.trim_end_matches('/');
-            if name.is_empty() {
-                return Err(refused(location, "a memory store needs a name: `memory://name`"));
-            }
-            Ok(Location::Memory(name.to_owned(), below.to_owned()))
-        }
-        "file" => {
-            let url = Url::parse(location).map_err(|error| refused(location, &error.to_string()))?;
-            let path = url
-                .to_file_path()
-                .map_err(|()| refused(location, "a file URL needs an absolute path and no host"))?;
-            folder(location, &path)
-        }
-        "s3" | "s3a" | "gs" | "az" | "abfs" | "abfss" | "http" | "https" => Err(StoreError::Unsupported {
-            what: location.to_owned(),
-            reason: "this build has no support for remote stores; copy the checkpoint to a local folder"
-                .to_owned(),
-        }),
-        _ => Err(StoreError::Unsupported {
-            what: location.to_owned(),
-            reason: format!("{scheme:?} is not a kind of store; give a path, file:// or memory://"),
-        }),
-    }
-}
-
-fn folder(location: &str, path: &Path) -> Result<Location> {
-    match path.to_str() {
-        Some("") | None => Err(refused(location, "the path is empty")),
-        Some(text) if text.contains('\0') => Err(refused(location, "the path has a NUL character")),
-        Some(_) => Ok(Location::Folder(path.to_owned())),
-    }
-}
-
-fn is_scheme(text: &str) -> bool {
-    text.starts_with(|c: char| c.is_ascii_alphabetic())
-        && text.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
-}
-
-fn refused(location: &str, reason: &str) -> StoreError {
-    StoreError::Refused { path: location.escape_debug().to_string(), reason: reason.to_owned() }
 }

@@ -38,6 +38,12 @@ fn split(text: &str, mark: char) -> (&str, Option<&str>) {
         return (text, None);
     }
     match text.rsplit_once(mark) {
+        // Within the authority of a URL: `abfss://container@account.dfs.core.windows.net`.
+        Some((left, _))
+            if mark == '@' && left.split_once("://").is_some_and(|(_, rest)| !rest.contains('/')) =>
+        {
+            (text, None)
+        }
         // A slash behind an `@` makes it part of a path, unless a tag is named, which may hold slashes.
         Some((_, right)) if mark == '@' && right.contains('/') && !right.starts_with("tag:") => (text, None),
         Some((left, right)) if !left.is_empty() && !right.is_empty() => (left, Some(right)),
@@ -70,5 +76,21 @@ mod tests {
     fn an_at_sign_in_a_folder_name_is_not_a_revision() {
         let target: Target = "user@host/ckpt".parse().unwrap();
         assert_eq!((target.location.as_str(), target.revision), ("user@host/ckpt", None));
+    }
+
+    #[test]
+    fn a_url_has_a_revision_behind_its_path_only() {
+        for (text, location, revision) in [
+            ("s3://bucket/run@step:7", "s3://bucket/run", Some("step:7")),
+            ("abfss://c@acc.dfs.core.windows.net", "abfss://c@acc.dfs.core.windows.net", None),
+            (
+                "abfss://c@acc.dfs.core.windows.net/run@latest",
+                "abfss://c@acc.dfs.core.windows.net/run",
+                Some("latest"),
+            ),
+        ] {
+            let target: Target = text.parse().unwrap();
+            assert_eq!((target.location.as_str(), target.revision.as_deref()), (location, revision));
+        }
     }
 }

@@ -1,8 +1,10 @@
 """Write `requirements.lock`: every package the Python side needs, pinned, with the SHA-256 of each wheel; and, cut out
-of it, `libtorch.lock` and `libtorch-cuda.lock`: the wheels that the trainer's libtorch is taken from.
+of it, `libtorch.lock` and `libtorch-cuda.lock`: the wheels that the trainer's libtorch is taken from. And
+`servers.lock`, the same for the object store servers that tests start.
 
     python3 lock.py          resolve requirements.in for this machine, then collect the hashes
     python3 lock.py cut      only cut the two smaller ones out of the requirements.lock that is there
+    python3 lock.py servers  resolve servers.in instead
 
 pip resolves once, on Linux; the same versions are then looked up (nothing is downloaded) for every Python and
 platform in `TARGETS`. A package that only Linux needs gets a marker. Installing uses `--require-hashes --no-deps`,
@@ -37,10 +39,10 @@ def report(arguments):
         return json.loads(path.read_text())["install"]
 
 
-def resolve():
+def resolve(stem):
     return {
         item["metadata"]["name"].lower().replace("_", "-"): item["metadata"]["version"]
-        for item in report(["-r", str(HERE / "requirements.in")])
+        for item in report(["-r", str(HERE / f"{stem}.in")])
     }
 
 
@@ -77,10 +79,10 @@ def cut_libtorch():
     cut(lock, HERE / "libtorch-cuda.lock", lambda name: name == "torch" or name.startswith("nvidia-"))
 
 
-def resolve_anew():
-    pins = resolve()
+def resolve_anew(stem):
+    pins = resolve(stem)
     lines = [
-        "# Written by lock.py from requirements.in: exact versions and the SHA-256 of every wheel for CPython",
+        f"# Written by lock.py from {stem}.in: exact versions and the SHA-256 of every wheel for CPython",
         f"# {', '.join(PYTHONS)} on Linux (x86_64, aarch64) and macOS (arm64).",
     ]
     for name, digests in sorted(hashes(pins).items()):
@@ -88,12 +90,15 @@ def resolve_anew():
         lines.append(f"{name}=={pins[name]}{marker} \\")
         lines += [f"    --hash=sha256:{digest} \\" for digest in sorted(digests)]
         lines[-1] = lines[-1].removesuffix(" \\")
-    (HERE / "requirements.lock").write_text("\n".join(lines) + "\n")
+    (HERE / f"{stem}.lock").write_text("\n".join(lines) + "\n")
 
 
 def main():
+    if sys.argv[1:] == ["servers"]:
+        resolve_anew("servers")
+        return
     if sys.argv[1:] != ["cut"]:
-        resolve_anew()
+        resolve_anew("requirements")
     cut_libtorch()
 
 

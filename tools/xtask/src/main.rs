@@ -1,7 +1,7 @@
 //! `cargo xtask`: the project's own chores, the same for people and for CI.
 //!
 //! Invariants: a chore that fails ends with a non-zero code and one sentence that says what to do; nothing is
-//! installed outside the cache folder ([`cache`]); nothing is fetched except through pip and cargo.
+//! installed outside the cache folder ([`cache`]); nothing is fetched except through pip, npm and cargo.
 
 mod arrows;
 mod bench;
@@ -15,6 +15,7 @@ mod process;
 mod prove;
 mod python;
 mod repository;
+mod servers;
 mod setup;
 mod test;
 
@@ -34,7 +35,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Chore {
-    /// Set up what tests, demo and trainer need, in a cache folder shared by all clones: Python with torch, and libtorch
+    /// Set up what tests, demo and trainer need, in a cache folder shared by all clones: Python with torch, libtorch, and the servers
+    /// that tests of object stores start
     Setup(setup::Options),
     /// Run the main job from end to end, on a checkpoint that real PyTorch writes and on the trainer's own, and check
     /// every result

@@ -1,6 +1,7 @@
-//! The Python environment of tests, fixtures and demo: exactly what `python/requirements.lock` pins, by hash.
+//! The Python environment of tests, fixtures and demo: exactly what `python/requirements.lock` pins, by hash; and that of the servers that
+//! tests of object stores start, by `python/servers.lock`.
 //!
-//! It lies in the shared cache under a name made of the lock file and the interpreter, so a changed pin is another
+//! Each lies in the shared cache under a name made of its lock file and the interpreter, so a changed pin is another
 //! environment and an old clone keeps its own.
 
 mod interpreter;
@@ -14,7 +15,28 @@ use std::process::{Command, ExitCode};
 use crate::error::Error;
 use crate::{cache, process};
 
-const LOCK: &str = include_str!("../python/requirements.lock");
+/// What an environment holds.
+struct Pins {
+    /// Begins its name in the cache.
+    name: &'static str,
+    lock: &'static str,
+    what: &'static str,
+    disk: &'static str,
+}
+
+const MAIN: Pins = Pins {
+    name: "venv",
+    lock: include_str!("../python/requirements.lock"),
+    what: "torch and all it needs",
+    disk: "9 GB",
+};
+
+const SERVERS: Pins = Pins {
+    name: "servers",
+    lock: include_str!("../python/servers.lock"),
+    what: "the S3 server of the tests",
+    disk: "300 MB",
+};
 
 /// A complete environment.
 #[derive(Debug)]
@@ -24,41 +46,58 @@ pub(crate) struct Environment {
 
 /// The environment for this checkout; installed on first use.
 pub(crate) fn environment() -> Result<Environment, Error> {
-    let interpreter = Interpreter::find()?;
-    let name = entry_name(&interpreter);
-    let folder = cache::entry(&cache::folder()?, &name, |folder| install(&interpreter, folder))?;
-    Ok(Environment { folder })
+    MAIN.environment()
+}
+
+/// The environment of servers for tests; installed on first use.
+pub(crate) fn servers() -> Result<Environment, Error> {
+    SERVERS.environment()
 }
 
 /// The environment for this checkout if it is there already.
 pub(crate) fn installed() -> Result<Option<Environment>, Error> {
     let interpreter = Interpreter::find()?;
-    let found = cache::complete(&cache::folder()?, &entry_name(&interpreter));
+    let found = cache::complete(&cache::folder()?, &MAIN.entry_name(&interpreter));
     Ok(found.map(|folder| Environment { folder }))
 }
 
-fn entry_name(interpreter: &Interpreter) -> String {
-    format!("venv-{}", cache::fingerprint(&[LOCK, interpreter.identity()]))
-}
+impl Pins {
+    fn environment(&self) -> Result<Environment, Error> {
+        let interpreter = Interpreter::find()?;
+        let name = self.entry_name(&interpreter);
+        let folder = cache::entry(&cache::folder()?, &name, |folder| self.install(&interpreter, folder))?;
+        Ok(Environment { folder })
+    }
 
-fn install(interpreter: &Interpreter, folder: &Path) -> Result<(), Error> {
-    eprintln!(
-        "setting up Python packages in {} (torch and all it needs: once per machine)",
-        folder.display()
-    );
-    interpreter.create_environment(folder)?;
-    let lock = folder.join("requirements.lock");
-    std::fs::write(&lock, LOCK).map_err(Error::path("write", &lock))?;
-    let mut pip = Command::new(python_in(folder));
-    pip.args(["-m", "pip", "install", "--require-hashes", "--no-deps", "--only-binary=:all:", "--no-input"])
+    fn entry_name(&self, interpreter: &Interpreter) -> String {
+        format!("{}-{}", self.name, cache::fingerprint(&[self.lock, interpreter.identity()]))
+    }
+
+    fn install(&self, interpreter: &Interpreter, folder: &Path) -> Result<(), Error> {
+        eprintln!("setting up Python packages in {} ({}: once per machine)", folder.display(), self.what);
+        interpreter.create_environment(folder)?;
+        let lock = folder.join("requirements.lock");
+        std::fs::write(&lock, self.lock).map_err(Error::path("write", &lock))?;
+        let mut pip = Command::new(python_in(folder));
+        pip.args([
+            "-m",
+            "pip",
+            "install",
+            "--require-hashes",
+            "--no-deps",
+            "--only-binary=:all:",
+            "--no-input",
+        ])
         .args(["--disable-pip-version-check", "--quiet", "--retries", "5", "--requirement"])
         .arg(&lock)
         .stdout(std::io::stderr());
-    process::run(
-        &mut pip,
-        "pip's own message is above; it needs to reach its package index (is this machine offline, or behind a proxy \
-         that pip doesn't know?) and about 9 GB of disk. Running the same command again starts over cleanly",
-    )
+        let advice = format!(
+            "pip's own message is above; it needs to reach its package index (is this machine offline, or behind a proxy that pip \
+             doesn't know?) and about {} of disk. Running the same command again starts over cleanly",
+            self.disk
+        );
+        process::run(&mut pip, &advice)
+    }
 }
 
 fn python_in(folder: &Path) -> PathBuf {

@@ -1,9 +1,9 @@
-//! Every test of the workspace, with the real Python libraries at hand.
+//! Every test of the workspace, with the real Python libraries, and servers that speak the protocols of object stores, at hand.
 
 use std::process::{Command, Stdio};
 
 use crate::error::Error;
-use crate::{libtorch, process, python, repository};
+use crate::{libtorch, process, python, repository, servers};
 
 /// Doc tests first, then the rest, so that the runner's own summary is the last thing printed.
 pub(crate) fn run(arguments: &[String]) -> Result<(), Error> {
@@ -11,6 +11,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Error> {
     libtorch::require_cxx_compiler()?;
     let interpreter = python::environment()?.interpreter();
     libtorch::set_up(None)?;
+    let servers = servers::variables();
     let mut steps = Vec::new();
     if arguments.is_empty() {
         steps.push(cargo(&["test", "--workspace", "--doc", "--quiet"]));
@@ -25,7 +26,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Error> {
     }
     steps.iter_mut().try_for_each(|step| {
         eprintln!("$ {}", process::shown(step));
-        process::run(step.env("CKPT_PYTHON", &interpreter), "see the failing tests above")
+        step.env("CKPT_PYTHON", &interpreter).envs(servers.iter().map(|(name, value)| (name, value)));
+        process::run(step, "see the failing tests above")
     })
 }
 

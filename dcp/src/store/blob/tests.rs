@@ -1,5 +1,6 @@
 //! Tests of blobs in parts.
 
+use futures::executor::block_on;
 use object_store::memory::InMemory;
 
 use super::*;
@@ -7,7 +8,9 @@ use crate::store::object_path;
 
 fn writer(store: &Arc<InMemory>, size: u64, part: u64) -> Box<PartsWriter> {
     let path = object_path("x").unwrap();
-    Box::new(PartsWriter::with_part(store.clone(), path, "root/x".to_owned(), size, part))
+    let mut writer = PartsWriter::new(store.clone(), Waiter::Inside, path, "root/x".to_owned(), size);
+    writer.part = part;
+    Box::new(writer)
 }
 
 fn content(store: &InMemory) -> Option<Bytes> {
@@ -59,7 +62,8 @@ fn writing_too_far_ahead_is_an_error_and_ends_the_blob() {
 #[test]
 fn huge_blobs_have_parts_that_a_store_takes() {
     let part = |size| {
-        PartsWriter::new(Arc::new(InMemory::new()), object_path("x").unwrap(), String::new(), size).part
+        let (store, path) = (Arc::new(InMemory::new()), object_path("x").unwrap());
+        PartsWriter::new(store, Waiter::Inside, path, String::new(), size).part
     };
     assert_eq!(part(0), PART);
     assert_eq!(part(70 << 30), PART);

@@ -24,6 +24,7 @@ A checkpoint is named as PATH[@REVISION][#FQN-GLOB].
   run/ckpt@tag:best         the commit that a tag names
   run/ckpt@9f3a             the commit whose manifest's digest begins so
   run/ckpt#layers.3.**      only tensors whose FQN matches; * stays within a segment, ** does not
+  s3://bucket/run@step:1000 a root in a bucket; also gs://, az://, abfss:// (builds with those features)
   model.safetensors, a Hugging Face folder, a torch DCP folder, a .pt: found by content
 ";
 

@@ -7,7 +7,7 @@ use dcp::formats::native::{NativeSink, SinkOptions};
 use dcp::formats::{hf, safetensors, torch_dcp, torch_pt};
 use dcp::manifest::Origin;
 use dcp::ops::prepare::Prepared;
-use dcp::store::{Root, Stores, local_path};
+use dcp::store::{Root, StoreError, Stores, local_path};
 use dcp::{Error, Format, Place, Result, Sink};
 
 use super::{Job, Opened, taken};
@@ -119,26 +119,43 @@ fn is_free(path: &Path) -> Result<()> {
     }
 }
 
-/// A root gains a commit; a folder of anything else is left alone.
+/// A root gains a commit; a place that holds anything else is left alone.
 ///
 /// # Errors
 /// `Conflict`, naming what is there.
 pub(in crate::verbs) fn root_is_free(location: &str) -> Result<()> {
-    let Some(path) = local_path(location) else { return Ok(()) };
-    let Ok(found) = path.metadata() else { return Ok(()) };
+    let names = match local_path(location) {
+        Some(path) => names_in(&path)?,
+        None => names_below(location)?,
+    };
+    let ours = |name: &String| name == "commits" || name.starts_with("step-") || name.starts_with('.');
+    match names.into_iter().filter(|name| !ours(name)).min() {
+        Some(name) => {
+            Err(taken(location, &format!("the target holds {name}, which is no part of a native store")))
+        }
+        None => Ok(()),
+    }
+}
+
+fn names_in(path: &Path) -> Result<Vec<String>> {
+    let Ok(found) = path.metadata() else { return Ok(Vec::new()) };
     let place = path.display().to_string();
     if !found.is_dir() {
         return Err(taken(&place, "the target is a file, and a native store is a folder"));
     }
-    let entries = std::fs::read_dir(&path).place(&place)?;
-    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let ours = |name: &String| name == "commits" || name.starts_with("step-") || name.starts_with('.');
-    match names.filter(|name| !ours(name)).min() {
-        Some(name) => {
-            Err(taken(&place, &format!("the target holds {name}, which is no part of a native store")))
-        }
-        None => Ok(()),
-    }
+    let entries = std::fs::read_dir(path).place(&place)?;
+    Ok(entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect())
+}
+
+/// In a bucket, or in memory.
+fn names_below(location: &str) -> Result<Vec<String>> {
+    let root = match Root::open(location, &Stores::new()) {
+        Err(StoreError::NotFound { .. }) => return Ok(Vec::new()),
+        opened => opened?,
+    };
+    let listing = root.list_dir(None)?;
+    let names = listing.objects.iter().map(|object| &object.path).chain(&listing.dirs);
+    Ok(names.map(ToString::to_string).collect())
 }
 
 fn structure(job: &Job<'_>) -> torch_dcp::Structure {
