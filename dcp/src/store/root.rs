@@ -291,7 +291,9 @@ impl Root {
     /// What the store says.
     pub fn list_dir(&self, prefix: Option<&ObjectPath>) -> Result<Listing> {
         if let Some(local) = &self.local {
-            let (objects, dirs) = local.list_dir(prefix)?;
+            let (objects, mut dirs) = local.list_dir(prefix)?;
+            // A folder lists in the order of whole names, in which `a-b/x` comes before `a/x`.
+            dirs.sort();
             return Ok(Listing { objects: objects.into_iter().map(local_info).collect(), dirs });
         }
         let listed = self.waiter.wait(self.store.list_with_delimiter(prefix));

@@ -34,7 +34,7 @@ impl Process {
             let send = send.clone();
             // To the end, or the server would wait for a reader of its messages.
             thread::spawn(move || {
-                BufReader::new(stream).lines().map_while(Result::ok).for_each(|line| drop(send.send(line)))
+                BufReader::new(stream).lines().map_while(Result::ok).for_each(|line| drop(send.send(line)));
             });
         }
         drop(send);

@@ -124,7 +124,7 @@ fn save(root: &Root, plan: &SavePlan, rank: u32, values: &[Vec<u8>]) -> Outcome 
 }
 
 /// A few tensors of f32, one larger than a part of an upload.
-fn model() -> Result<(Registry, Vec<Vec<u8>>), Box<dyn std::error::Error + Send + Sync>> {
+fn model() -> Outcome<(Registry, Vec<Vec<u8>>)> {
     let (mut registry, mut values) = (Registry::new(), Vec::new());
     for (name, shape, rule) in [
         ("embed.weight", &[2_100_u64, 4_096][..], "tp:0,dp:0"),
@@ -149,6 +149,6 @@ fn joined<F: FnOnce() -> Outcome + Send>(work: impl Iterator<Item = F>) -> Outco
     thread::scope(|scope| {
         let threads: Vec<_> = work.map(|work| scope.spawn(work)).collect();
         let done: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
-        done.into_iter().try_for_each(|done| Ok(done.map_err(|_| "a thread panicked")??))
+        done.into_iter().try_for_each(|done| done.map_err(|_| "a thread panicked")?)
     })
 }

@@ -16,7 +16,7 @@ pub mod crowds;
 pub mod objects;
 
 /// The outcome of one behaviour.
-pub type Outcome = Result<(), Box<dyn Error + Send + Sync>>;
+pub type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// A behaviour, with its name.
 pub type Behaviour = (&'static str, fn(&Root) -> Outcome);

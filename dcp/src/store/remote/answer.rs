@@ -41,10 +41,7 @@ pub(super) enum Create {
 
 /// What a failed create means. `root` is for what concerns the whole of it.
 pub(super) fn of_create(root: &str, path: &str, error: Error, answers: &[Answer]) -> Create {
-    let (last, earlier) = match answers.split_last() {
-        None => return Create::Failed(unsent(path, error)),
-        Some(split) => split,
-    };
+    let Some((last, earlier)) = answers.split_last() else { return Create::Failed(unsent(path, error)) };
     let taken = || StoreError::AlreadyExists { path: path.to_owned() };
     let unknown = |error: Error| StoreError::Io { path: path.to_owned(), op: "create", source: error.into() };
     match last {

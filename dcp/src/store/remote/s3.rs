@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use object_store::ObjectStore;
-use object_store::aws::AmazonS3Builder;
+use object_store::aws::{AmazonS3Builder, S3CopyIfNotExists};
 
 use super::client::Connector;
 use super::{Settings, not_built, refuse_plain_http};
@@ -24,8 +24,11 @@ pub(super) fn build(bucket: &Bucket, location: &str, settings: &Settings) -> Res
         environment.says_yes("AWS_ALLOW_HTTP"),
         "AWS_ALLOW_HTTP",
     )?;
-    let builder =
-        AmazonS3Builder::new().with_client_options(patience.client_options()).with_retry(patience.retries());
+    // Of the ways to copy on condition the one that S3 itself has.
+    let builder = AmazonS3Builder::new()
+        .with_client_options(patience.client_options())
+        .with_retry(patience.retries())
+        .with_copy_if_not_exists(S3CopyIfNotExists::Multipart);
     let builder =
         environment.settings("AWS_").into_iter().fold(builder, |builder, (key, value)| match key.parse() {
             Ok(key) => builder.with_config(key, value),

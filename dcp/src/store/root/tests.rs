@@ -118,14 +118,14 @@ fn a_store_that_accepts_a_second_create_is_refused() {
         }
         fn delete_stream(
             &self,
-            locations: futures::stream::BoxStream<'static, object_store::Result<ObjectPath>>,
-        ) -> futures::stream::BoxStream<'static, object_store::Result<ObjectPath>> {
+            locations: stream::BoxStream<'static, object_store::Result<ObjectPath>>,
+        ) -> stream::BoxStream<'static, object_store::Result<ObjectPath>> {
             self.0.delete_stream(locations)
         }
         fn list(
             &self,
             prefix: Option<&ObjectPath>,
-        ) -> futures::stream::BoxStream<'static, object_store::Result<ObjectMeta>> {
+        ) -> stream::BoxStream<'static, object_store::Result<ObjectMeta>> {
             self.0.list(prefix)
         }
         async fn list_with_delimiter(

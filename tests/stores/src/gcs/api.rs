@@ -1,7 +1,6 @@
 //! What requests of the XML interface mean.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -159,19 +158,18 @@ fn list(request: &Request, objects: &Objects) -> Response {
     let mut text = String::new();
     for (name, bytes, object) in &found {
         let modified = DateTime::<Utc>::from(object.modified).to_rfc3339_opts(SecondsFormat::Millis, true);
-        drop(write!(
-            text,
+        text += &format!(
             "<Contents><Key>{}</Key><Size>{}</Size><LastModified>{modified}</LastModified><ETag>{}</ETag></Contents>",
             escaped(name),
             bytes.len(),
             escaped(&object.etag())
-        ));
+        );
     }
     for folder in &folders {
-        drop(write!(text, "<CommonPrefixes><Prefix>{}</Prefix></CommonPrefixes>", escaped(folder)));
+        text += &format!("<CommonPrefixes><Prefix>{}</Prefix></CommonPrefixes>", escaped(folder));
     }
     if let Some(last) = next.and(last) {
-        drop(write!(text, "<NextContinuationToken>{}</NextContinuationToken>", escaped(&last)));
+        text += &format!("<NextContinuationToken>{}</NextContinuationToken>", escaped(&last));
     }
     Response::xml(&format!("<ListBucketResult>{text}</ListBucketResult>"))
 }

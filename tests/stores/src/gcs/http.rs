@@ -1,7 +1,6 @@
 //! As much of HTTP/1.1 as a client of ours sends: bodies with a length, connections that are used again.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::io::{self, BufRead, Write};
 use std::net::TcpStream;
 
@@ -131,7 +130,7 @@ impl Response {
     pub(super) fn write(&self, mut connection: &TcpStream, head: bool) -> io::Result<()> {
         let mut text = format!("HTTP/1.1 {} -\r\nContent-Length: {}\r\n", self.status, self.body.len());
         for (name, value) in &self.headers {
-            drop(write!(text, "{name}: {value}\r\n"));
+            text += &format!("{name}: {value}\r\n");
         }
         text += "\r\n";
         connection.write_all(text.as_bytes())?;

@@ -49,11 +49,11 @@ fn a_create_whose_answer_is_lost_is_resolved_by_what_is_there() {
         // A 403 is believed: no store writes what it forbids. All others must end with the object.
         match root.put_same(&name, bytes.clone()) {
             Ok(()) if fault != Fault::LandsWith(403) => {
-                assert_eq!(root.get(&name).unwrap(), bytes, "{fault:?}")
+                assert_eq!(root.get(&name).unwrap(), bytes, "{fault:?}");
             }
             Err(StoreError::Access { .. }) if fault == Fault::LandsWith(403) => {}
             Err(error) if error.may_have_landed() => {
-                assert!(matches!(fault, Fault::AnswerLost), "{fault:?}: {error:?}")
+                assert!(matches!(fault, Fault::AnswerLost), "{fault:?}: {error:?}");
             }
             other => panic!("{fault:?}: {other:?}"),
         }
@@ -114,9 +114,9 @@ fn a_blob_that_is_given_up_leaves_no_parts_that_cost_money() {
         blob.write_at(0, &vec![1; 20 << 20]).unwrap();
         assert_eq!(server.open_uploads(), 1);
         if abort {
-            blob.abort()
+            blob.abort();
         } else {
-            drop(blob)
+            drop(blob);
         }
         assert_eq!(server.open_uploads(), 0);
     }

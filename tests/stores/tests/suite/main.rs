@@ -1,6 +1,7 @@
 //! The stores behind a network, against servers: what every store must do, what happens when they fail, and `ckpt` on a bucket.
 //!
 //! A server that is not installed fails its tests, by name.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that can't go on has failed")]
 
 mod cli;
 mod conformance;
