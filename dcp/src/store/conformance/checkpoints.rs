@@ -49,7 +49,8 @@ fn append(root: &Root, writer: u64) -> Outcome {
     for n in 0..EACH {
         let dir = attempt(writer, n).parse::<crate::commit::DirName>()?;
         let manifest = ManifestRef { sha256: Sha256Digest::of(b"none"), size: 4 };
-        let commit = Commit { step: n, manifest, directories: [dir.clone()].into(), attempt: dir };
+        let directories = [dir.clone()].into();
+        let commit = Commit { step: n, manifest, directories, attempt: dir, metrics: BTreeMap::new() };
         // A run of its own: within one, a commit goes on from the tip, and these know nothing of each other.
         let draft = log.draft(&format!("run-{writer}").parse::<Label>()?, Action::Commit(commit))?;
         while let Err(error) = log.append(&draft) {
