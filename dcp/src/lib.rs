@@ -11,7 +11,9 @@
 #![deny(unsafe_code)]
 
 mod catalog;
+mod chunk_list;
 pub mod commit;
+mod cores;
 pub mod digest;
 pub mod element;
 pub mod engine;
@@ -31,12 +33,15 @@ mod sink;
 mod source;
 pub mod staging;
 pub mod store;
+#[cfg(any(test, feature = "testing"))]
+pub mod synthetic;
 pub mod torch;
 
 pub use catalog::{
     BlockRef, Catalog, Chunk, Chunks, CrcRecord, Encoding, FileEntry, FileId, Format, Location, ObjectEntry,
     PathPart, ReshardRule,
 };
+pub use chunk_list::{ChunkList, Iter as ChunkIter};
 pub use error::{Error, ErrorKind, Place, Result};
 pub use finding::{Finding, FindingCode, Severity};
 pub use progress::{Cancel, Progress, Silent};

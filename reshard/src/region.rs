@@ -50,7 +50,8 @@ impl Region {
             return Err(RegionError::Rank { offsets: offsets.len(), extents: extents.len() });
         }
         let in_range = offsets.iter().zip(extents).all(|(o, e)| o.checked_add(*e).is_some());
-        if !in_range || Shape::new(extents).elements().is_none() {
+        let product = extents.iter().try_fold(1_u64, |product, extent| product.checked_mul(*extent));
+        if !in_range || (product.is_none() && !extents.contains(&0)) {
             return Err(RegionError::Overflow);
         }
         Ok(Self { offsets: Dims::from_slice(offsets), extents: Dims::from_slice(extents) })

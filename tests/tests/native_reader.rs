@@ -121,7 +121,7 @@ fn blobs(catalog: &mut Catalog) -> [Vec<u8>; 2] {
             blobs[usize::try_from(file.0).unwrap()].extend(bytes);
         }
         let fingerprint = Some(sum.finish(tensor.entry.dtype, &tensor.entry.shape));
-        catalog.push(tensor.entry, Chunks { chunks, fingerprint }).unwrap();
+        catalog.push(tensor.entry, Chunks { chunks: chunks.into(), fingerprint }).unwrap();
     }
     blobs
 }
@@ -182,7 +182,7 @@ fn add_foreign(catalog: &mut Catalog, folder: &Path) {
     let region = Region::whole(&entry.shape).unwrap();
     let chunk =
         Chunk { region, file: FileId(2), offset: 4, strides: Some(Dims::from_slice(&[1, 2])), record: None };
-    catalog.push(entry, Chunks { chunks: vec![chunk], fingerprint: None }).unwrap();
+    catalog.push(entry, Chunks { chunks: vec![chunk].into(), fingerprint: None }).unwrap();
 }
 
 #[test]

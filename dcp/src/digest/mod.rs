@@ -18,6 +18,8 @@ mod crc;
 mod encoding;
 mod layout;
 mod sha;
+#[cfg(target_arch = "x86_64")]
+mod sha_pair;
 mod table;
 
 pub use compute::{ComputeError, table_of};

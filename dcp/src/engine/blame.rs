@@ -32,7 +32,7 @@ pub(crate) fn affected(catalog: &Catalog, file: FileId, range: &Range<u64>) -> V
     let mut found = Vec::new();
     for (entry, chunks) in catalog.iter() {
         let here = chunks.chunks.iter().filter(|chunk| chunk.file == file);
-        let boxes: Vec<Region> = here.flat_map(|chunk| within(entry, chunk, range)).collect();
+        let boxes: Vec<Region> = here.flat_map(|chunk| within(entry, &chunk, range)).collect();
         if !boxes.is_empty() {
             found.push(Affected { id: entry.id(), boxes });
         }

@@ -34,23 +34,44 @@ impl Cover {
         let Some(&whole) = shape.get(dim).filter(|_| regions.len() > 1) else {
             return self.judge(shape, regions, offsets, extents);
         };
-        let mut slabs: Vec<(u64, u64, Vec<&Region>)> = Vec::new();
+        // A sweep: regions come in where they begin and leave where they end, so that a slab costs what reaches it, not all there is.
+        let mut coming: Vec<&Region> = regions.to_vec();
+        coming.sort_by_key(|region| std::cmp::Reverse(span(region, dim)));
+        let mut here: Vec<&Region> = Vec::new();
+        let mut slab: Option<(u64, u64)> = None;
         for (start, end) in edges(regions, dim, whole) {
-            let reach =
-                |region: &&&Region| span(region, dim).is_some_and(|(from, to)| from <= start && end <= to);
-            let here: Vec<&Region> = regions.iter().filter(reach).copied().collect();
-            match slabs.last_mut() {
-                Some((_, to, before)) if same(before, &here) => *to = end,
-                _ => slabs.push((start, end, here)),
+            let begins = |region: &&Region| span(region, dim).is_some_and(|(from, _)| from <= start);
+            let ends = |region: &&Region| span(region, dim).is_none_or(|(_, to)| to <= start);
+            if here.iter().any(ends) || coming.last().is_some_and(begins) {
+                self.look_at_slab(shape, &here, slab.take(), offsets, extents);
+                here.retain(|region| !ends(region));
+                while let Some(region) = coming.pop_if(|region| begins(&*region)) {
+                    here.push(region);
+                }
+            }
+            slab = Some((slab.map_or(start, |(from, _)| from), end));
+            if self.gaps.len() >= MOST && self.overlaps.len() >= MOST {
+                return;
             }
         }
-        for (start, end, here) in slabs {
-            offsets.push(start);
-            extents.push(end - start);
-            self.look(shape, &here, offsets, extents);
-            offsets.pop();
-            extents.pop();
-        }
+        self.look_at_slab(shape, &here, slab, offsets, extents);
+    }
+
+    /// Looks at what the same regions reach.
+    fn look_at_slab(
+        &mut self,
+        shape: &Shape,
+        here: &[&Region],
+        slab: Option<(u64, u64)>,
+        offsets: &mut Dims,
+        extents: &mut Dims,
+    ) {
+        let Some((start, end)) = slab else { return };
+        offsets.push(start);
+        extents.push(end - start);
+        self.look(shape, here, offsets, extents);
+        offsets.pop();
+        extents.pop();
     }
 
     /// At most one region, or all dimensions looked at.
@@ -102,10 +123,6 @@ fn edges(regions: &[&Region], dim: usize, whole: u64) -> Vec<(u64, u64)> {
     edges.sort_unstable();
     edges.dedup();
     edges.windows(2).filter_map(|pair| Some((*pair.first()?, *pair.last()?))).collect()
-}
-
-fn same(one: &[&Region], other: &[&Region]) -> bool {
-    one.len() == other.len() && one.iter().zip(other).all(|(a, b)| std::ptr::eq(*a, *b))
 }
 
 #[cfg(test)]

@@ -56,7 +56,7 @@ impl<'a> Tensors<'a> {
 
 impl Tensor {
     fn new(grid: Grid, chunks: &Chunks) -> Result<Self> {
-        let parts = chunks.chunks.iter().map(|chunk| Part::new(&grid, chunk)).collect::<Result<Vec<_>>>()?;
+        let parts = chunks.chunks.iter().map(|chunk| Part::new(&grid, &chunk)).collect::<Result<Vec<_>>>()?;
         let index = Index::new(parts.iter().map(|part| &part.region));
         Ok(Self { grid, parts, index })
     }

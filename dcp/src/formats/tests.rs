@@ -31,7 +31,7 @@ pub(super) fn gather(source: &dyn Source, at: usize) -> Vec<u8> {
     let strides = entry.shape.row_major_strides().unwrap();
     let mut whole = vec![0xEE; usize::try_from(entry.bytes().unwrap()).unwrap()];
     for chunk in &chunks.chunks {
-        for_each_element(entry.dtype, chunk, |global, offset| {
+        for_each_element(entry.dtype, &chunk, |global, offset| {
             let to: u64 = global.iter().zip(&strides).map(|(index, stride)| index * stride).sum();
             let to = usize::try_from(to).unwrap() * size;
             source.read_exact_at(chunk.file, offset, &mut whole[to..to + size]).unwrap();
@@ -175,7 +175,7 @@ fn a_catalog_alone_has_the_same_tensors_and_refuses_to_read_data() {
     let (all, fast) = (DcpSource::open(&path, OpenOptions::new()), OpenOptions::new().depth(Depth::Catalog));
     let (all, fast) = (all.unwrap(), DcpSource::open(&path, fast).unwrap());
     assert_eq!(all.catalog().registry, fast.catalog().registry);
-    let chunk = &fast.catalog().tensors[0].chunks[0];
+    let chunk = &fast.catalog().tensors[0].chunks.get(0).unwrap();
     assert!(fast.read_exact_at(chunk.file, 0, &mut [0]).is_err());
 }
 

@@ -42,6 +42,8 @@ pub(super) fn finish(mut db: Connection) -> Result<Vec<u8>> {
 pub(super) fn open(image: &[u8]) -> Result<Connection> {
     check_header(image)?;
     let mut db = in_memory()?;
+    // Pages are looked at where they lie in memory, not copied into a cache one by one.
+    db.execute_batch(&format!("PRAGMA mmap_size = {}", image.len()))?;
     db.deserialize_read_exact(MAIN_DB, image, image.len(), true)?;
     check_schema(&db)?;
     db.execute_batch("PRAGMA query_only = ON; PRAGMA cell_size_check = ON")?;

@@ -18,8 +18,10 @@
 //! * An image from outside is hostile until read: its header, then its schema (text for text), then its pages, then
 //!   every number and name are checked. It can't make a reader run SQL of its own, and can't make it allocate more
 //!   than a small multiple of its own size.
+//! * Chunks are checked as the image is opened, all of them, by their numbers in the packed column; they stay packed, and
+//!   become [`crate::Chunk`]s only where they are walked ([`crate::ChunkList`]). So nothing is believed unchecked, and nothing
+//!   is left to fail later.
 
-mod chunks;
 mod error;
 mod image;
 mod model;

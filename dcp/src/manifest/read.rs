@@ -11,11 +11,13 @@ use serde_json::{Map, Value};
 
 use super::{
     INLINE_OBJECT_LIMIT, Manifest, ManifestError, ObjectPlace, UNDERSTOOD_FEATURES, check_base, check_path,
-    chunks, image,
+    image,
     schema::MANIFEST_VERSION,
     write::{META_KEYS, lies_in},
 };
-use crate::{BlockRef, Catalog, Chunks, FileEntry, FileId, Format, Location, ObjectEntry, PathPart};
+use crate::{
+    BlockRef, Catalog, ChunkList, Chunks, FileEntry, FileId, Format, Location, ObjectEntry, PathPart,
+};
 
 type Result<T> = std::result::Result<T, ManifestError>;
 
@@ -171,7 +173,8 @@ fn read_tensor(row: &Row<'_>, aliases: Vec<Alias>) -> Result<(Entry, Chunks)> {
     let packed = row.get_ref(12)?.as_blob().map_err(|why| bad(&place, why))?;
     let chunks = Chunks {
         fingerprint: optional(11)?.map(|it| parsed(&place, &it)).transpose()?,
-        chunks: chunks::unpack(entry.shape.rank(), packed).map_err(|why| bad(&place, why))?,
+        chunks: ChunkList::from_packed(entry.shape.rank(), packed.to_vec())
+            .map_err(|why| bad(&place, why))?,
     };
     Ok((entry, chunks))
 }

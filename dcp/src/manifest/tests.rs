@@ -9,8 +9,8 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    BlockRef, Catalog, Chunk, Chunks, CrcRecord, Encoding, ErrorKind, FileEntry, FileId, Format, Location,
-    ObjectEntry, PathPart, ReshardRule, digest::Sha256Digest, fingerprint::Fingerprint,
+    BlockRef, Catalog, Chunk, ChunkList, Chunks, CrcRecord, Encoding, ErrorKind, FileEntry, FileId, Format,
+    Location, ObjectEntry, PathPart, ReshardRule, digest::Sha256Digest, fingerprint::Fingerprint,
 };
 
 const FILE_SIZE: u64 = 1 << 40;
@@ -73,10 +73,12 @@ fn sample() -> Manifest {
     strided.strides = Some(Dims::from_slice(&[1, 4]));
     strided.record = Some(CrcRecord { offset: 4000, len: 200, crc32: u32::MAX });
     let fingerprint = Some(Fingerprint::from_bytes([7; 16]));
-    catalog.push(full, Chunks { chunks: vec![chunk(&[0, 0], &[4, 6], 64), strided], fingerprint }).unwrap();
+    catalog
+        .push(full, Chunks { chunks: vec![chunk(&[0, 0], &[4, 6], 64), strided].into(), fingerprint })
+        .unwrap();
     let scalar =
         Entry::new(Fqn::new("step").unwrap(), Role::Slot("step".into()), Dtype::F32, Shape::new(&[]));
-    catalog.push(scalar, Chunks { chunks: vec![chunk(&[], &[], 8)], fingerprint: None }).unwrap();
+    catalog.push(scalar, Chunks { chunks: vec![chunk(&[], &[], 8)].into(), fingerprint: None }).unwrap();
     catalog.objects = vec![object("scheduler", b"{}"), object("loader", b"")];
     let mut manifest = Manifest::new(catalog);
     manifest.objects[1] = ObjectPlace::File { file: FileId(1), offset: 64, len: 1 << 20 };
@@ -170,7 +172,8 @@ fn the_contract_spells_the_schema_as_it_is() {
 
 #[test]
 fn a_million_chunks_take_less_than_sixty_five_bytes_each() {
-    let packed = chunks::pack(2, &vec![chunk(&[4, 0], &[4, 6], 9); 100_000]).unwrap();
+    let many = ChunkList::from(vec![chunk(&[4, 0], &[4, 6], 9); 100_000]);
+    let packed = many.packed().unwrap();
     assert!(packed.len() <= 48 * 100_000 + 8, "{}", packed.len());
 }
 
@@ -362,7 +365,7 @@ prop_compose! {
             .into_iter()
             .map(|key| Alias { of: "pt".to_owned(), path: vec![json!(key)], key })
             .collect();
-        (entry, Chunks { chunks, fingerprint: fingerprint.map(Fingerprint::from_bytes) })
+        (entry, Chunks { chunks: chunks.into(), fingerprint: fingerprint.map(Fingerprint::from_bytes) })
     }
 }
 
@@ -416,8 +419,11 @@ proptest! {
         if column.len() >= 8 {
             column[..8].copy_from_slice(&[count, 0, 0, 0, columns, 0, 0, 0]);
         }
-        if let Ok(chunks) = chunks::unpack(rank, &column) {
-            prop_assert_eq!(chunks::pack(rank, &chunks).unwrap(), column);
+        if let Ok(list) = ChunkList::from_packed(rank, column.clone()) {
+            prop_assert_eq!(list.packed().unwrap().into_owned(), &column[..]);
+            let chunks: Vec<Chunk> = list.iter().collect();
+            prop_assert_eq!(chunks.len(), usize::from(count), "every record is a chunk");
+            prop_assert_eq!(ChunkList::from(chunks).packed().unwrap().into_owned(), &column[..]);
         }
     }
 }

@@ -8,7 +8,7 @@ use fqn::{Entry, Role};
 
 use super::{
     INLINE_OBJECT_LIMIT, Manifest, ManifestError, ObjectPlace, UNDERSTOOD_FEATURES, check_base, check_path,
-    chunks, image, read::MAX_RANK, schema::MANIFEST_VERSION,
+    image, read::MAX_RANK, schema::MANIFEST_VERSION,
 };
 use crate::{Chunks, FileEntry, Location, ObjectEntry};
 
@@ -97,8 +97,9 @@ fn write_tensor(db: &Connection, id: i64, entry: &Entry, chunks: &Chunks) -> Res
     if rank > MAX_RANK {
         return Err(unwritable(&name(), format!("{rank} dimensions; at most {MAX_RANK} are kept")));
     }
+    let packed = chunks.chunks.packed();
     let packed =
-        chunks::pack(rank, &chunks.chunks).ok_or_else(|| unwritable(&name(), "more than 2^32 chunks"))?;
+        packed.ok_or_else(|| unwritable(&name(), "more than 2^32 chunks, or boxes of another rank"))?;
     let fusion = (!entry.fusion.is_empty()).then(|| text(&entry.fusion)).transpose()?;
     let mut insert = db.prepare_cached(
         "INSERT INTO tensors VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
@@ -116,7 +117,7 @@ fn write_tensor(db: &Connection, id: i64, entry: &Entry, chunks: &Chunks) -> Res
         fusion,
         entry.padded_rows.map(number).transpose()?,
         chunks.fingerprint.map(|it| it.to_string()),
-        packed,
+        packed.as_ref(),
     ])?;
     Ok(())
 }

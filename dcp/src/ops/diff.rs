@@ -349,9 +349,9 @@ impl Work<'_> {
 }
 
 /// The boxes of a tensor, sorted.
-fn regions<'c>(side: &Placed<'c>) -> Vec<&'c Region> {
-    let chunks = side.catalog.tensors.get(side.at).map_or(&[][..], |chunks| &chunks.chunks);
-    let mut regions: Vec<&Region> = chunks.iter().map(|chunk| &chunk.region).collect();
+fn regions(side: &Placed<'_>) -> Vec<Region> {
+    let chunks = side.catalog.tensors.get(side.at);
+    let mut regions: Vec<Region> = chunks.into_iter().flat_map(|chunks| chunks.chunks.regions()).collect();
     regions.sort_unstable();
     regions
 }

@@ -22,7 +22,7 @@ use serde::Serialize;
 use super::naming::{self, Named, NamingRequest};
 use crate::{
     Catalog, Error, ErrorKind, Format, ObjectEntry, ReshardRule, Result, TargetSpec, TargetTensor,
-    digest::Sha256Digest,
+    digest::{Sha256Digest, Sha256Hasher},
     engine::{CopyPlan, RowMap, RowRun, SourceRef},
     formats::fit,
 };
@@ -419,9 +419,7 @@ fn cost(
 ) -> Result<Cost> {
     let chunks = |at: usize| -> Cow<'_, [Region]> {
         let source = chosen.positions.get(at).and_then(|&at| catalog.tensors.get(at));
-        Cow::Owned(
-            source.map(|s| s.chunks.iter().map(|chunk| chunk.region.clone()).collect()).unwrap_or_default(),
-        )
+        Cow::Owned(source.map(|s| s.chunks.regions().collect()).unwrap_or_default())
     };
     let budget = Budget { max_memory: request.max_memory.max(1), part_bytes: 8 << 20 };
     let from = request.from.as_ref().or(catalog.mesh.as_ref());
@@ -465,7 +463,6 @@ fn rules_of(registry: &Registry) -> Vec<TensorRule> {
 #[derive(Serialize)]
 struct Essence<'a> {
     tensors: &'a [Entry],
-    places: Vec<(&'a Region, u32, u64)>,
     files: Vec<(&'a str, u64)>,
     fingerprints: Vec<Option<String>>,
 }
@@ -475,10 +472,8 @@ struct Essence<'a> {
 /// # Errors
 /// `Internal` where it has no text form.
 pub fn identity(catalog: &Catalog) -> Result<Sha256Digest> {
-    let chunks = catalog.tensors.iter().flat_map(|tensor| &tensor.chunks);
     let essence = Essence {
         tensors: catalog.registry.entries(),
-        places: chunks.map(|chunk| (&chunk.region, chunk.file.0, chunk.offset)).collect(),
         files: catalog.files.iter().map(|file| (file.path.as_str(), file.size)).collect(),
         fingerprints: catalog
             .tensors
@@ -486,8 +481,13 @@ pub fn identity(catalog: &Catalog) -> Result<Sha256Digest> {
             .map(|t| t.fingerprint.as_ref().map(ToString::to_string))
             .collect(),
     };
-    let text = serde_json::to_vec(&essence).map_err(|e| Error::internal(e.to_string()))?;
-    Ok(Sha256Digest::of(&text))
+    let mut hasher = Sha256Hasher::new();
+    hasher.update(&serde_json::to_vec(&essence).map_err(|e| Error::internal(e.to_string()))?);
+    for tensor in &catalog.tensors {
+        let packed = tensor.chunks.packed().ok_or_else(|| Error::internal("chunks of different ranks"))?;
+        hasher.update(&packed);
+    }
+    Ok(hasher.finish())
 }
 
 fn digest(plan: &Plan, request: &Request, registry: &Registry) -> Result<Sha256Digest> {

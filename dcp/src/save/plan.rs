@@ -1,6 +1,6 @@
 //! [`SavePlan`]: who writes which box of a checkpoint. Pure: the same spec gives the same plan on every rank.
 
-use std::{num::NonZeroU64, sync::Arc};
+use std::{collections::BTreeMap, num::NonZeroU64, sync::Arc};
 
 use fqn::{Entry, Registry};
 use reshard::{Layout, Mesh, Region, StageSplit};
@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     Error, ObjectEntry, PathPart, Result, TargetSpec, TargetTensor,
     commit::{Label, MOST_METRICS, Metrics, Seq},
+    cores,
     digest::{Sha256Digest, Sha256Hasher},
     engine::grid::Grid,
 };
@@ -150,9 +151,11 @@ impl SavePlan {
             .map_err(|error| Error::incompatible(error.to_string()).caused_by(error))?;
         let ranks = u32::try_from(spec.mesh.ranks())
             .map_err(|_| Error::incompatible(format!("a mesh of {} ranks", spec.mesh.ranks())))?;
-        let each = spec.registry.entries().iter().enumerate();
-        let tensors =
-            each.map(|(at, entry)| laid_out(entry, &layout, at)).collect::<Result<Vec<TargetTensor>>>()?;
+        let entries = spec.registry.entries();
+        let tensors = cores::try_map(entries.len(), |at| {
+            let entry = entries.get(at).ok_or_else(|| Error::internal("a tensor that is not there"))?;
+            laid_out(entry, &layout, at)
+        })?;
         let digest = digest(&spec, &tensors)?;
         let boxes = boxes(&tensors, ranks);
         let SaveSpec { run, mesh, split, objects, step, extra, epoch, parent, replicas, metrics, .. } = spec;
@@ -223,6 +226,25 @@ impl SavePlan {
         })
     }
 
+    /// What [`Self::replicas_of`] says, of all ranks that have such boxes at once.
+    pub(super) fn replicas_by_rank(&self) -> BTreeMap<u32, Vec<(usize, Region)>> {
+        let (layout, replicas, step) = (&self.0.layout, self.0.replicas, self.step());
+        let tensors = if replicas == Replicas::Off { 0 } else { self.0.spec.tensors.len() };
+        let mut held: BTreeMap<u32, Vec<(usize, Region)>> = BTreeMap::new();
+        for tensor in 0..tensors {
+            let shards = layout.shards(tensor).zip(0_u64..);
+            for ((shard, writer), _) in shards.filter(|((shard, _), nth)| {
+                shard.owners.len() > 1 && replicas.is_due(step, tensor as u64, *nth)
+            }) {
+                let others = shard.owners.iter().filter(|rank| *rank != writer);
+                for rank in others.filter_map(|rank| u32::try_from(rank).ok()) {
+                    held.entry(rank).or_default().push((tensor, shard.region.clone()));
+                }
+            }
+        }
+        held
+    }
+
     /// Bytes of the boxes that a rank writes.
     #[must_use]
     pub fn bytes_of(&self, rank: u32) -> u64 {
@@ -266,6 +288,11 @@ impl SavePlan {
         Arc::clone(&self.0.spec)
     }
 
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn shared_spec(&self) -> Arc<TargetSpec> {
+        self.spec()
+    }
+
     /// The rank that writes a box, for messages.
     pub(super) fn writer_of(&self, tensor: usize, region: &Region) -> Option<u32> {
         let regions = &self.0.spec.tensors.get(tensor)?.regions;
@@ -277,7 +304,8 @@ impl SavePlan {
 fn laid_out(entry: &Entry, layout: &Layout, at: usize) -> Result<TargetTensor> {
     let tensor = TargetTensor::laid_out(entry.clone(), layout, at)?;
     let grid = Grid::of(entry)?;
-    for (region, _) in &tensor.regions {
+    // Boxes of whole bytes can be cut anywhere.
+    for (region, _) in tensor.regions.iter().filter(|_| grid.is_packed()) {
         grid.region(region).map_err(|error| error.at(entry.id()))?;
     }
     Ok(tensor)
@@ -304,17 +332,26 @@ fn digest(spec: &SaveSpec, tensors: &[TargetTensor]) -> Result<Sha256Digest> {
         json!([it.key, path, it.encoding, it.reshard, it.preview, bytes])
     };
     let head = json!({
-        "what": "save plan 1",
+        "what": "save plan 2",
         "run": spec.run, "step": spec.step, "epoch": spec.epoch, "parent": spec.parent, "salt": spec.salt,
         "replicas": spec.replicas, "mesh": spec.mesh.to_string(), "split": spec.split, "extra": spec.extra,
         "objects": spec.objects.iter().map(object).collect::<Vec<_>>(),
     });
     let mut hasher = Sha256Hasher::new();
     hasher.update(head.to_string().as_bytes());
-    for tensor in tensors {
-        let line = serde_json::to_string(&(&tensor.entry, &tensor.regions));
-        hasher.update(b"\n");
-        hasher.update(line.map_err(|error| Error::internal(error.to_string()))?.as_bytes());
-    }
+    let each = cores::try_map(tensors.len(), |at| tensors.get(at).map(digest_of).transpose())?;
+    each.into_iter().flatten().for_each(|digest| hasher.update(digest.as_bytes()));
     Ok(hasher.finish())
+}
+
+/// The digest of a tensor and its boxes: its entry as JSON, its rank, and for each box its offsets, extents and writer.
+fn digest_of(tensor: &TargetTensor) -> Result<Sha256Digest> {
+    let mut bytes = serde_json::to_vec(&tensor.entry).map_err(|error| Error::internal(error.to_string()))?;
+    bytes.extend(b"\n");
+    bytes.extend((tensor.entry.shape.rank() as u64).to_le_bytes());
+    for (region, rank) in &tensor.regions {
+        let numbers = region.offsets().iter().chain(region.extents()).copied().chain([u64::from(*rank)]);
+        numbers.for_each(|number| bytes.extend_from_slice(&number.to_le_bytes()));
+    }
+    Ok(Sha256Digest::of(&bytes))
 }

@@ -67,15 +67,10 @@ impl Held {
     }
 }
 
-/// Ranks that have something to hand in.
-fn ranks(plan: &SavePlan) -> impl Iterator<Item = u32> {
-    (0..plan.ranks()).filter(|rank| plan.replicas_of(*rank).next().is_some())
-}
-
 /// Ranks whose note is not there.
 pub(super) fn missing(plan: &SavePlan, parts: &Parts<'_>) -> Result<BTreeSet<u32>> {
     let mut missing = BTreeSet::new();
-    for rank in ranks(plan) {
+    for rank in plan.replicas_by_rank().into_keys() {
         if !parts.has_held(rank)? {
             missing.insert(rank);
         }
@@ -91,7 +86,7 @@ pub(super) fn agree(plan: &SavePlan, parts: &Parts<'_>, files: &[(&Blob, Part)])
         written.extend(boxes.map(|(chunk, sum)| ((chunk.tensor, &chunk.region), (blob.rank, *sum))));
     }
     let mut apart = Vec::new();
-    for rank in ranks(plan) {
+    for (rank, boxes) in plan.replicas_by_rank() {
         let note = parts.held(rank)?.ok_or_else(|| {
             Error::new(
                 ErrorKind::Conflict,
@@ -101,7 +96,7 @@ pub(super) fn agree(plan: &SavePlan, parts: &Parts<'_>, files: &[(&Blob, Part)])
         })?;
         let held: HashMap<_, _> =
             note.iter().map(|(tensor, region, sum)| ((*tensor, region), *sum)).collect();
-        for (tensor, region) in plan.replicas_of(rank) {
+        for (tensor, region) in boxes {
             let (wrote, here) = (written.get(&(tensor, &region)), held.get(&(tensor, &region)));
             if let (Some((_, wrote)), Some(here)) = (wrote, here)
                 && wrote == here

@@ -3,6 +3,7 @@
 //! `tiling` proves exact cover without comparing boxes with each other, `defect` finds what to say when it fails,
 //! `index` answers which chunks meet a box.
 mod defect;
+mod grid;
 mod index;
 #[cfg(test)]
 mod tests;

@@ -6,10 +6,12 @@
 //! and never compares boxes: `n · 2^d · log n`, the same for grids, thin slices and any other arrangement, with `d`
 //! the dimensions that are cut at all. The first corner (in row-major order) that doesn't come to 0 is the first
 //! element that is covered wrongly, and its sign says which way.
+//!
+//! Most tensors are cut straight through in each dimension: `grid` sees that first, and faster.
 
 use fqn::{Dims, Shape};
 
-use super::defect;
+use super::{defect, grid};
 use crate::Region;
 
 /// How chunks fail to tile a tensor. Indices are positions in the list of chunks.
@@ -73,7 +75,7 @@ pub fn check<'a>(
         return Err(CoverageError::Outside { chunk, region: region.clone(), shape: shape.clone() });
     }
     let whole = Region::whole(shape).map_err(|_| CoverageError::TooLarge(shape.clone()))?;
-    if whole.is_empty() {
+    if whole.is_empty() || grid::is_grid(shape, &chunks) {
         return Ok(());
     }
     let filled = chunks.clone().filter(|region| !region.is_empty());

@@ -7,6 +7,8 @@
 //! Invariants: shards are disjoint and cover the tensor; every owner of a shard holds all of it; a rank owns one
 //! region, but for fused tensors.
 
+mod pieces;
+
 use fqn::{AxisName, Dims, Dtype, Entry, PlacementRule, Shape, StageRule, TensorId};
 use smallvec::{SmallVec, smallvec};
 
@@ -190,10 +192,15 @@ impl TensorLayout {
 
     /// The distinct regions with their owners, in cutting order; empty ones left out. They tile the tensor.
     pub fn shards<'a>(&'a self, mesh: &'a Mesh) -> impl Iterator<Item = Shard> + 'a {
+        let dims = pieces::by_dimension(self);
+        let anywhere = self.owners(mesh, &[]);
         (0..self.pieces()).flat_map(move |piece| {
             let at = self.cut_coords(piece);
-            let owners = self.owners(mesh, &at);
-            self.regions_at(&at).into_iter().map(move |region| Shard { region, owners: owners.clone() })
+            let mut owners = anywhere.clone();
+            owners.choose(&self.cuts, &at);
+            pieces::regions(&dims, &at)
+                .into_iter()
+                .map(move |region| Shard { region, owners: owners.clone() })
         })
     }
 
@@ -235,19 +242,7 @@ impl TensorLayout {
 
     /// The non-empty regions at coordinates `at` of the cutting axes: the product of the stretches of each dimension.
     fn regions_at(&self, at: &[u64]) -> SmallVec<[Region; 1]> {
-        let mut found: SmallVec<[(Dims, Dims); 1]> = smallvec![(Dims::new(), Dims::new())];
-        for stretches in self.stretches(at) {
-            let longer = found.iter().flat_map(|(offsets, extents)| {
-                stretches.iter().map(move |&(start, len)| {
-                    let (mut offsets, mut extents) = (offsets.clone(), extents.clone());
-                    offsets.push(start);
-                    extents.push(len);
-                    (offsets, extents)
-                })
-            });
-            found = longer.collect();
-        }
-        found.iter().filter_map(|(offsets, extents)| Region::new(offsets, extents).ok()).collect()
+        pieces::product(self.stretches(at).iter())
     }
 
     fn empty_at(&self, at: &[u64]) -> Option<Region> {
@@ -266,17 +261,14 @@ impl TensorLayout {
             Held::On(stage) => Choice::At(stage),
             Held::Ends => Choice::Ends,
         };
-        let mut axes: SmallVec<[(u64, Choice); 4]> = mesh
+        let axes: SmallVec<[(u64, Choice); 4]> = mesh
             .axes()
             .iter()
             .map(|(name, extent)| (*extent, if name.is_pipeline() { pipeline } else { Choice::Any }))
             .collect();
-        for (cut, index) in self.cuts.iter().zip(at) {
-            if let Some((_, choice)) = axes.get_mut(cut.axis) {
-                *choice = Choice::At(*index);
-            }
-        }
-        Owners { axes }
+        let mut owners = Owners { axes };
+        owners.choose(&self.cuts, at);
+        owners
     }
 
     /// Whether the rank at `coords` of `mesh` has a part, maybe an empty one, of the tensor.
@@ -349,6 +341,21 @@ fn held(rule: &PlacementRule, entry: &Entry, mesh: &Mesh, stages: &Stages) -> Re
 }
 
 impl Owners {
+    /// Fixes the coordinates of cutting axes.
+    fn choose(&mut self, cuts: &[Cut], at: &[u64]) {
+        for (cut, index) in cuts.iter().zip(at) {
+            if let Some((_, choice)) = self.axes.get_mut(cut.axis) {
+                *choice = Choice::At(*index);
+            }
+        }
+    }
+
+    /// The lowest rank.
+    #[must_use]
+    pub fn first(&self) -> u64 {
+        self.axes.iter().fold(0, |rank, &(extent, choice)| rank * extent + choice.nth(0, extent))
+    }
+
     /// Number of ranks.
     #[must_use]
     pub fn len(&self) -> u64 {

@@ -117,11 +117,17 @@ impl Layout {
             let mut largest = None;
             for shard in tensor.shards(&self.mesh) {
                 let (bytes, alone) = (tensor.bytes(&shard.region), shard.owners.len() == 1);
-                for rank in shard.owners.iter() {
-                    slot(&mut self.ranks, rank, |held| held.add(tensor, bytes, alone));
+                let first = shard.owners.first();
+                if alone {
+                    slot(&mut self.ranks, first, |held| held.add(tensor, bytes, alone));
+                } else {
+                    for rank in shard.owners.iter() {
+                        slot(&mut self.ranks, rank, |held| held.add(tensor, bytes, alone));
+                    }
+                    largest = largest.max(Some(bytes));
                 }
-                largest = largest.max((!alone).then_some(bytes));
-                writers.push(first_owner(&shard));
+                // Meshes have at most 2^24 ranks.
+                writers.push(u32::try_from(first).unwrap_or(0));
             }
             replicated.extend(largest.map(|bytes| (bytes, at)));
         }
@@ -169,11 +175,6 @@ fn slot(ranks: &mut [LayoutRank], rank: u64, change: impl FnOnce(&mut LayoutRank
     if let Some(rank) = usize::try_from(rank).ok().and_then(|rank| ranks.get_mut(rank)) {
         change(rank);
     }
-}
-
-fn first_owner(shard: &Shard) -> u32 {
-    // Meshes have at most 2^24 ranks.
-    shard.owners.iter().next().and_then(|rank| u32::try_from(rank).ok()).unwrap_or(0)
 }
 
 fn lightest(ranks: &[LayoutRank], shard: &Shard) -> u32 {

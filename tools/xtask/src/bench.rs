@@ -1,5 +1,5 @@
 //! Speed and memory of `ckpt`, as ratios within one run: against what a user would use instead on the same data, and
-//! against a floor measured beside it. How is in [`convert`]. The trainer's is in [`trainer`].
+//! against a floor measured beside it. How is in [`convert`]. The trainer's is in [`trainer`], the store's in [`store`].
 //!
 //! A folder in memory takes the disk out of it. On a disk, `ckpt` makes what it writes durable, which neither torch nor
 //! `cp` does: there the disk's speed is part of our time and not of theirs.
@@ -7,6 +7,7 @@
 mod convert;
 mod measurement;
 mod rows;
+pub(crate) mod store;
 pub(crate) mod trainer;
 
 use std::fs;

@@ -74,6 +74,8 @@ enum Chore {
 enum Benchmark {
     /// `ckpt` on a large torch DCP checkpoint, and on one of many tensors
     Ckpt(bench::Options),
+    /// The native store: saves, verification, fingerprints, large manifests, long logs
+    Store(bench::store::Options),
     /// A training step of the trainer, without saves and with them
     Trainer(bench::trainer::Options),
 }
@@ -99,6 +101,7 @@ fn run(chore: Chore) -> Result<ExitCode, Error> {
         Chore::Demo(options) => done(|| demo::run(&options)),
         Chore::Test { arguments } => done(|| test::run(&arguments)),
         Chore::Bench { what: Benchmark::Ckpt(options) } => done(|| bench::run(&options)),
+        Chore::Bench { what: Benchmark::Store(options) } => done(|| bench::store::run(&options)),
         Chore::Bench { what: Benchmark::Trainer(options) } => done(|| bench::trainer::run(&options)),
         Chore::Crash(size) => done(|| prove::one(prove::Proof::Crash, &size)),
         Chore::Prove(size) => done(|| prove::all(&size)),

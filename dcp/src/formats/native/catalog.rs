@@ -1,8 +1,11 @@
 //! The catalog of what a sink wrote, from the spec, the layout and what the parts say.
 
+use fqn::Entry;
+
 use super::{layout::Blob, objects::ObjectBlob, part::Part};
 use crate::{
     BlockRef, Catalog, Chunk, Chunks, Error, FileEntry, FileId, Format, Location, Place, Result, TargetSpec,
+    cores,
     fingerprint::FingerprintSum,
     manifest::{Manifest, Origin},
 };
@@ -23,12 +26,12 @@ pub(super) fn manifest(
     catalog.files = files.iter().map(|(_, part)| file_of(part)).collect();
     let mut chunks = chunks_of(spec, files)?;
     let sums = sums_of(spec, files)?;
+    cores::try_each(spec.tensors.len(), |at| match (spec.tensors.get(at), chunks.get(at)) {
+        (Some(tensor), Some(chunks)) => check_cover(&tensor.entry, chunks),
+        _ => Err(Error::internal("a tensor without a list of chunks")),
+    })?;
     for ((tensor, chunks), sum) in spec.tensors.iter().zip(&mut chunks).zip(sums) {
         let entry = &tensor.entry;
-        let regions: Vec<_> = chunks.chunks.iter().map(|chunk| chunk.region.clone()).collect();
-        reshard::coverage::check(&entry.shape, &regions)
-            .map_err(|error| Error::corrupt(error.to_string()).caused_by(error))
-            .place(entry.id())?;
         chunks.fingerprint = Some(sum.finish(entry.dtype, &entry.shape));
         catalog.push(entry.clone(), std::mem::take(chunks))?;
     }
@@ -40,6 +43,23 @@ pub(super) fn manifest(
     let mut manifest = Manifest::new(catalog);
     (manifest.objects, manifest.origin) = (places, origin);
     Ok(manifest)
+}
+
+/// The manifest of a plan's files, as a commit makes it.
+///
+/// # Errors
+/// As a commit's.
+#[cfg(any(test, feature = "testing"))]
+pub(crate) fn manifest_of_parts(planned: &super::Planned, files: &[(Blob, Part)]) -> Result<Manifest> {
+    let files: Vec<(&Blob, Part)> = files.iter().map(|(blob, part)| (blob, part.clone())).collect();
+    manifest(&planned.spec, &files, &ObjectBlob::of(&[])?, None)
+}
+
+fn check_cover(entry: &Entry, chunks: &Chunks) -> Result<()> {
+    let regions: Vec<_> = chunks.chunks.regions().collect();
+    reshard::coverage::check(&entry.shape, &regions)
+        .map_err(|error| Error::corrupt(error.to_string()).caused_by(error))
+        .place(entry.id())
 }
 
 fn file_of(part: &Part) -> FileEntry {

@@ -68,8 +68,8 @@ impl Files {
     ) -> Result<Self> {
         let mut files = Self { root, bases: Vec::new(), files: Vec::new(), stores, lenient };
         let mut chunks = vec![0_u64; catalog.files.len()];
-        for chunk in catalog.tensors.iter().flat_map(|tensor| &tensor.chunks) {
-            let count = usize::try_from(chunk.file.0).ok().and_then(|at| chunks.get_mut(at));
+        for file in catalog.tensors.iter().flat_map(|tensor| tensor.chunks.files()) {
+            let count = usize::try_from(file.0).ok().and_then(|at| chunks.get_mut(at));
             count.into_iter().for_each(|count| *count += 1);
         }
         for (entry, chunks) in catalog.files.iter().zip(chunks) {

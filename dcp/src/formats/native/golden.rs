@@ -138,11 +138,13 @@ fn pack(source: &mut MemSource, at: usize) {
     };
     source.catalog.registry.edit(narrow).unwrap();
     let whole = Region::whole(&shape).unwrap();
-    let start = usize::try_from(source.catalog.tensors[at].chunks[0].offset).unwrap();
+    let start = usize::try_from(source.catalog.tensors[at].chunks.get(0).unwrap().offset).unwrap();
     let mut sum = FingerprintSum::default();
     sum.add_region(Dtype::F6E2M3, &shape, &whole, &source.files[0][start..start + 24]).unwrap();
     source.catalog.tensors[at].fingerprint = Some(sum.finish(Dtype::F6E2M3, &shape));
-    source.catalog.tensors[at].chunks[0].region = whole;
+    let chunks = &mut source.catalog.tensors[at].chunks;
+    let chunk = crate::Chunk { region: whole, ..chunks.get(0).unwrap() };
+    *chunks = vec![chunk].into();
 }
 
 /// Uneven shards over `parts` ranks: rows, then columns.

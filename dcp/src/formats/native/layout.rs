@@ -12,7 +12,10 @@ use reshard::Region;
 use serde_json::{Map, Value, json};
 
 use super::attempt::FileNames;
-use crate::{Error, Place, Result, TargetChunk, TargetSpec, formats::safetensors::HeaderBuilder};
+use crate::{
+    Error, Place, Result, TargetChunk, TargetSpec, cores, digest::Sha256Digest,
+    formats::safetensors::HeaderBuilder,
+};
 
 /// Version of this layout: part of an attempt's identity, so that a later one never goes on in an older one's folder.
 pub(super) const LAYOUT: &str = "native layout 1";
@@ -28,22 +31,63 @@ pub(crate) struct Blob {
     pub(crate) rank: u32,
     /// Everything before its first chunk; for large objects, all of it.
     pub(super) head: Bytes,
+    /// Its SHA-256: known also where the head itself was let go.
+    pub(super) head_digest: Sha256Digest,
     /// Bytes in all.
     pub(super) size: u64,
     /// Its chunks, by offset; `file` is its place in the layout.
     pub(crate) chunks: Vec<TargetChunk>,
 }
 
+impl Blob {
+    pub(super) fn new(names: FileNames, rank: u32, head: Bytes, size: u64, chunks: Vec<TargetChunk>) -> Self {
+        let head_digest = Sha256Digest::of(&head);
+        Self { names, rank, head, head_digest, size, chunks }
+    }
+
+    /// What it is in the layout.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn key(&self) -> &str {
+        &self.names.key
+    }
+
+    /// Bytes in all.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) const fn size(&self) -> u64 {
+        self.size
+    }
+}
+
+/// What is kept of the heads of blobs. Those of all ranks of a large mesh are more than the rest of its plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Heads {
+    /// Their bytes, for who writes them.
+    Bytes,
+    /// Their digests, for who compares them.
+    Digests,
+}
+
 /// The blobs of the spec's tensors that ranks write which `wanted` says yes to.
 ///
 /// # Errors
 /// `Incompatible` for chunks that do not fill whole bytes, `Internal` for regions outside their tensors.
-pub(super) fn blobs(spec: &TargetSpec, wanted: impl Fn(u32) -> bool) -> Result<Vec<Blob>> {
-    let mut blobs = Vec::new();
-    for (rank, pieces) in by_rank(spec, wanted) {
-        for (number, pieces) in packed(spec, pieces)?.into_iter().enumerate() {
-            blobs.push(blob(spec, (rank, number), blobs.len(), &pieces)?);
-        }
+pub(super) fn blobs(spec: &TargetSpec, wanted: impl Fn(u32) -> bool, heads: Heads) -> Result<Vec<Blob>> {
+    let ranks: Vec<(u32, Vec<Piece<'_>>)> = by_rank(spec, wanted).into_iter().collect();
+    let blobs_of = |at: usize| {
+        let (rank, pieces) = ranks.get(at).ok_or_else(|| Error::internal("a rank that is not there"))?;
+        let each = packed(spec, pieces)?.into_iter().enumerate();
+        let made = each.map(|(number, pieces)| {
+            let mut blob = blob(spec, (*rank, number), &pieces)?;
+            if heads == Heads::Digests {
+                blob.head = Bytes::new();
+            }
+            Ok(blob)
+        });
+        made.collect::<Result<Vec<_>>>()
+    };
+    let mut blobs: Vec<Blob> = cores::try_map(ranks.len(), blobs_of)?.into_iter().flatten().collect();
+    for (file, blob) in blobs.iter_mut().enumerate() {
+        blob.chunks.iter_mut().for_each(|chunk| chunk.file = file);
     }
     Ok(blobs)
 }
@@ -55,7 +99,7 @@ pub(super) fn blobs(spec: &TargetSpec, wanted: impl Fn(u32) -> bool) -> Result<V
 pub(super) fn names(spec: &TargetSpec) -> Result<Vec<(u32, FileNames)>> {
     let mut names = Vec::new();
     for (rank, pieces) in by_rank(spec, |_| true) {
-        let count = packed(spec, pieces)?.len();
+        let count = packed(spec, &pieces)?.len();
         names.extend((0..count).map(|number| (rank, FileNames::of_rank(rank, number))));
     }
     Ok(names)
@@ -79,15 +123,15 @@ fn by_rank(spec: &TargetSpec, wanted: impl Fn(u32) -> bool) -> BTreeMap<u32, Vec
 }
 
 /// A rank's boxes, blob by blob.
-fn packed<'s>(spec: &TargetSpec, pieces: Vec<Piece<'s>>) -> Result<Vec<Vec<Piece<'s>>>> {
+fn packed<'s>(spec: &TargetSpec, pieces: &[Piece<'s>]) -> Result<Vec<Vec<Piece<'s>>>> {
     let (mut blobs, mut now, mut bytes) = (Vec::new(), Vec::new(), 0_u64);
     for piece in pieces {
-        let len = len_of(spec, &piece)?;
+        let len = len_of(spec, piece)?;
         if !now.is_empty() && bytes.saturating_add(len) > BLOB {
             blobs.push(std::mem::take(&mut now));
             bytes = 0;
         }
-        now.push(piece);
+        now.push(*piece);
         bytes = bytes.saturating_add(len);
     }
     if !now.is_empty() {
@@ -105,7 +149,7 @@ pub(super) fn len_of(spec: &TargetSpec, (tensor, region): &Piece<'_>) -> Result<
     })
 }
 
-fn blob(spec: &TargetSpec, (rank, number): (u32, usize), file: usize, pieces: &[Piece<'_>]) -> Result<Blob> {
+fn blob(spec: &TargetSpec, (rank, number): (u32, usize), pieces: &[Piece<'_>]) -> Result<Blob> {
     let names = FileNames::of_rank(rank, number);
     let mut header = HeaderBuilder::new();
     let mut told = Map::new();
@@ -131,13 +175,13 @@ fn blob(spec: &TargetSpec, (rank, number): (u32, usize), file: usize, pieces: &[
         .map(|((tensor, region), offset)| TargetChunk {
             tensor: *tensor,
             region: (*region).clone(),
-            file,
+            file: 0,
             offset: *offset,
         })
         .collect();
     // An empty chunk has no bytes of its own: it goes before the one that begins where it does.
     chunks.sort_by_key(|chunk| (chunk.offset, !chunk.region.is_empty()));
-    Ok(Blob { names, rank, head: placed.bytes.into(), size: placed.file_size, chunks })
+    Ok(Blob::new(names, rank, placed.bytes.into(), placed.file_size, chunks))
 }
 
 /// How a box stands in the header: as it is, or as bytes where safetensors lacks the dtype.
@@ -202,7 +246,7 @@ mod tests {
         let row =
             |name: &str, mib| tensor(name, Role::Param, Dtype::U8, &[mib * MIB], &[(&[0], &[mib * MIB], 0)]);
         let spec = spec(vec![row("a", 300), row("b", 200), row("c", 20), row("d", 2000), row("e", 1)]);
-        let blobs = blobs(&spec, |_| true).unwrap();
+        let blobs = blobs(&spec, |_| true, Heads::Bytes).unwrap();
         let tensors: Vec<Vec<usize>> =
             blobs.iter().map(|blob| blob.chunks.iter().map(|it| it.tensor).collect()).collect();
         assert_eq!(tensors, [vec![0, 1], vec![2], vec![3], vec![4]]);
@@ -224,7 +268,7 @@ mod tests {
                 &[(&[0, 0], &[0, 3], 0), (&[0, 0], &[0, 3], 1)],
             ),
         ]);
-        let blobs = blobs(&spec, |_| true).unwrap();
+        let blobs = blobs(&spec, |_| true, Heads::Bytes).unwrap();
         let len = usize::try_from(u64::from_le_bytes(blobs[0].head[..8].try_into().unwrap())).unwrap();
         let json: Map<String, Value> = serde_json::from_slice(&blobs[0].head[8..8 + len]).unwrap();
         let mut names: Vec<&str> = json.keys().map(String::as_str).collect();

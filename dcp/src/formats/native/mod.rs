@@ -35,6 +35,8 @@ mod sink;
 mod source;
 
 pub(crate) use attempt::{attempt_of, is_attempt_name, is_attempt_object};
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use catalog::manifest_of_parts;
 pub use facts::{CommitFacts, utc};
 pub(crate) use files::nanoseconds;
 pub(crate) use fill::{Closed, Fill};

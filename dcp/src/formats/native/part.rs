@@ -61,6 +61,16 @@ pub(crate) struct Parts<'a> {
     pub(super) plan: &'a str,
 }
 
+impl Part {
+    /// The part of a blob that nobody wrote.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn made_up(blob: &Blob, done: FileDone, root: Sha256Digest) -> Self {
+        let table = format!("blocks/{}", blob.names.key);
+        let (plan, boxes) = (String::new(), Vec::new());
+        Self { format: FORMAT, plan, head: blob.head_digest, table, root, done, boxes }
+    }
+}
+
 impl Parts<'_> {
     /// Puts the block table, then the part; `boxes` as [`Part::boxes`] has them.
     ///
@@ -77,7 +87,7 @@ impl Parts<'_> {
         let part = Part {
             format: FORMAT,
             plan: self.plan.to_owned(),
-            head: Sha256Digest::of(&blob.head),
+            head: blob.head_digest,
             table: name,
             root,
             done: done.clone(),
@@ -172,7 +182,7 @@ impl Parts<'_> {
         };
         let mut part: Part =
             serde_json::from_slice(&bytes).map_err(|error| wrong(format!("not a part: {error}")))?;
-        if part.format != FORMAT || part.plan != self.plan || part.head != Sha256Digest::of(&blob.head) {
+        if part.format != FORMAT || part.plan != self.plan || part.head != blob.head_digest {
             return Err(wrong("another plan, or another version, left it here".to_owned()));
         }
         let named = blob.names.is_blob(&part.done.path)

@@ -12,7 +12,7 @@ use reshard::Region;
 use super::{
     attempt::{FileNames, attempt_of},
     catalog,
-    layout::{self, Blob, LAYOUT},
+    layout::{self, Blob, Heads, LAYOUT},
     objects::ObjectBlob,
     part::{Part, Parts},
     publish::{Publication, append_record, put_manifest},
@@ -22,6 +22,7 @@ use crate::{
     commit::{CommitError, DirName, Label, Log, Metrics, Seq, State, Void},
     digest::Sha256Hasher,
     fingerprint::FingerprintSum,
+    formats::parallel,
     manifest::{Manifest, Origin},
     store::Root,
 };
@@ -75,7 +76,15 @@ impl Planned {
     /// # Errors
     /// `Incompatible` for chunks that do not fill whole bytes.
     pub(crate) fn blobs(&self) -> Result<Vec<Blob>> {
-        self.blobs_if(|_| true)
+        self.blobs_if(|_| true, Heads::Bytes)
+    }
+
+    /// All blobs, without their heads: to compare them with what was written.
+    ///
+    /// # Errors
+    /// As [`Self::blobs`].
+    pub(crate) fn blobs_to_compare(&self) -> Result<Vec<Blob>> {
+        self.blobs_if(|_| true, Heads::Digests)
     }
 
     /// The blobs that a rank writes.
@@ -83,15 +92,15 @@ impl Planned {
     /// # Errors
     /// As [`Self::blobs`].
     pub(crate) fn blobs_of(&self, rank: u32) -> Result<Vec<Blob>> {
-        self.blobs_if(|writer| writer == rank)
+        self.blobs_if(|writer| writer == rank, Heads::Bytes)
     }
 
-    fn blobs_if(&self, wanted: impl Fn(u32) -> bool) -> Result<Vec<Blob>> {
-        let mut blobs = layout::blobs(&self.spec, &wanted)?;
+    fn blobs_if(&self, wanted: impl Fn(u32) -> bool, heads: Heads) -> Result<Vec<Blob>> {
+        let mut blobs = layout::blobs(&self.spec, &wanted, heads)?;
         if self.objects.is_needed() && wanted(OBJECT_WRITER) {
             let (head, size) = (self.objects.bytes.clone(), self.objects.bytes.len() as u64);
             let (names, rank) = (FileNames::of_objects(), OBJECT_WRITER);
-            blobs.push(Blob { names, rank, head, size, chunks: Vec::new() });
+            blobs.push(Blob::new(names, rank, head, size, Vec::new()));
         }
         Ok(blobs)
     }
@@ -154,8 +163,9 @@ impl Planned {
         let parts = self.parts(root);
         let mut found = Vec::with_capacity(blobs.len());
         let mut missing = Vec::new();
-        for blob in blobs {
-            match parts.get(blob)? {
+        // Three small reads for each file, and a large mesh has thousands of files.
+        for (blob, part) in blobs.iter().zip(parallel::map(blobs, |blob| parts.get(blob))?) {
+            match part {
                 Some(part) => found.push((blob, part)),
                 None => missing.push(blob),
             }
@@ -187,7 +197,7 @@ impl Planned {
     ) -> Result<Committed> {
         let root = log.root().clone();
         refuse_condemned(log.state(), &self.dir).map_err(|error| error.at(root.display_name()))?;
-        let blobs = self.blobs()?;
+        let blobs = self.blobs_to_compare()?;
         let files = self.finished(&root, &blobs)?;
         let manifest = catalog::manifest(&self.spec, &files, &self.objects, terms.origin.clone())?;
         check(&manifest, &files)?;

@@ -103,7 +103,7 @@ fn join(name: &Fqn, pieces: &[Piece<'_>]) -> Result<(Entry, Chunks)> {
             record: None,
         });
     }
-    Ok((entry(name, dtype, Shape::from(extents)), Chunks { chunks, fingerprint: None }))
+    Ok((entry(name, dtype, Shape::from(extents)), Chunks { chunks: chunks.into(), fingerprint: None }))
 }
 
 fn check_alike(name: &Fqn, first: &Piece<'_>, piece: &Piece<'_>) -> Result<()> {
@@ -158,8 +158,8 @@ mod tests {
         let made = assemble(&[a, b]).unwrap();
         let (entry, chunks) = &made.tensors[0];
         assert_eq!(entry.shape, Shape::new(&[3, 4]));
-        assert_eq!(chunks.chunks[1].region, Region::new(&[2, 0], &[1, 4]).unwrap());
-        assert_eq!((made.inferred.len(), chunks.chunks[1].file), (1, FileId(1)));
+        assert_eq!(chunks.chunks.get(1).unwrap().region, Region::new(&[2, 0], &[1, 4]).unwrap());
+        assert_eq!((made.inferred.len(), chunks.chunks.get(1).unwrap().file), (1, FileId(1)));
     }
 
     #[test]

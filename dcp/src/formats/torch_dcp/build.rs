@@ -254,7 +254,7 @@ impl<'a> Building<'a> {
             if matches!(item.kind, Kind::Tensor(_)) {
                 let entry = entries.next().ok_or_else(|| Error::internal("fewer entries than tensors"))?;
                 let chunks = chunks.get_mut(item.leaf).map(std::mem::take).unwrap_or_default();
-                self.catalog.push(entry.clone(), Chunks { chunks, fingerprint: None })?;
+                self.catalog.push(entry.clone(), Chunks { chunks: chunks.into(), fingerprint: None })?;
             } else if let (Some((key, _)), Some(bytes)) =
                 (metadata.items.get(item.leaf), values.remove(&item.leaf))
             {

@@ -44,7 +44,7 @@ impl Merging {
                         parameters.insert(place.key, grad.into());
                     }
                     names.insert(item.leaf, id.clone());
-                    self.catalog.push(entry, Chunks { chunks: joined.chunks, fingerprint: None })?;
+                    self.catalog.push(entry, Chunks { chunks: joined.chunks.into(), fingerprint: None })?;
                 }
                 (_, Slot::Value(saved)) => self.objects(&place, saved),
                 _ => return Err(Error::internal("a leaf that is a tensor here and a value there")),

@@ -76,7 +76,7 @@ impl<'s> Pass<'s> {
                 let file = usize::try_from(chunk.file.0).ok().and_then(|at| prints.get_mut(at));
                 let file = file.ok_or_else(|| Error::internal("a chunk in no file"))?;
                 let grid = grids.get(tensor).ok_or_else(|| Error::internal("a tensor without a grid"))?;
-                file.add(tensor, grid, chunk)?;
+                file.add(tensor, grid, &chunk)?;
             }
         }
         let (mut files, mut pieces) = (Vec::new(), Vec::new());

@@ -124,7 +124,7 @@ fn pieces(catalog: &Catalog, registry: &Registry) -> Vec<Piece> {
             holder: catalog.file(chunk.file).map_or_else(|_| String::new(), |file| file.path.clone()),
             offset: chunk.region.offsets().iter().copied().collect(),
             extent: chunk.region.extents().iter().copied().collect(),
-            digest: digest(entry, chunk),
+            digest: digest(entry, &chunk),
         }));
     }
     pieces

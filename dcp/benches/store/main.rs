@@ -1,0 +1,58 @@
+//! The store's half of `cargo xtask bench store`: each command does one job and says, as JSON on the last line, what it took. What
+//! others take for the same, and what comes of it, is the other half's.
+//!
+//! ```text
+//!  turns GIGABYTES          waits for jobs on stdin, one a line, holding its state in memory: see [`turns`]
+//!  writer GIGABYTES RANK    one of four writers that `turns` starts
+//!  prints GIGABYTES DTYPE   fingerprints of so many bytes, on all cores
+//!  scale FOLDER             plan, check and write the manifest of a 405B model on 8,960 ranks into FOLDER
+//!  open FOLDER              opens the newest checkpoint of a root, or a step's folder
+//!  root FOLDER              an empty root
+//!  many FOLDER COUNT        a root with one checkpoint of so many small tensors
+//!  commits FOLDER COUNT     so many commits more in that root's log, the last of them real
+//! ```
+
+mod commits;
+mod prints;
+mod scale;
+mod state;
+mod turns;
+
+use std::time::Instant;
+
+pub(crate) type Any = Box<dyn std::error::Error + Send + Sync>;
+
+fn main() -> Result<(), Any> {
+    let words: Vec<String> = std::env::args().skip(1).filter(|it| it != "--bench").collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let answer = match words.as_slice() {
+        ["turns", gigabytes] => return turns::serve(gigabytes),
+        ["writer", gigabytes, rank] => return turns::serve_rank(gigabytes, rank.parse()?),
+        ["prints", gigabytes, dtype] => prints::measure(gigabytes.parse()?, dtype.parse()?)?,
+        ["scale", folder] => scale::write(folder)?,
+        ["open", folder] => scale::open(folder)?,
+        ["root", folder] => commits::root(folder)?,
+        ["many", folder, count] => commits::many(folder, count.parse()?)?,
+        ["commits", folder, count] => commits::commits(folder, count.parse()?)?,
+        _ => {
+            eprintln!("run by `cargo xtask bench store`; by itself: prints 1 f32, scale FOLDER, open FOLDER");
+            return Ok(());
+        }
+    };
+    println!("{answer}");
+    Ok(())
+}
+
+/// Seconds that `work` took, and what it made.
+pub(crate) fn timed<T>(work: impl FnOnce() -> Result<T, Any>) -> Result<(f64, T), Any> {
+    let began = Instant::now();
+    let made = work()?;
+    Ok((began.elapsed().as_secs_f64(), made))
+}
+
+/// Peak resident memory of this process, where the system tells it.
+pub(crate) fn peak_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib << 10)
+}

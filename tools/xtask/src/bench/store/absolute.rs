@@ -1,0 +1,151 @@
+//! Rows that are held against a number of the issue: each job in a new process, once a round.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use super::{Bench, Figure, Target, fresh, text};
+use crate::bench::Spread;
+use crate::error::Error;
+use crate::{process, test};
+
+/// Fingerprints of so many bytes that are in memory.
+pub(super) fn prints(bench: &Bench<'_>) -> Result<Vec<Figure>, Error> {
+    let gigabytes = &bench.options.gigabytes;
+    println!("fingerprints of {gigabytes} GB, all cores");
+    // The targets are for 3 GB on two cores.
+    let share = gigabytes.parse::<f64>().unwrap_or(f64::NAN) / 3.0;
+    let mut figures = Vec::new();
+    for (dtype, most) in [("f32", 0.5), ("bf16", 0.9), ("u8", 1.8)] {
+        let spread = each(bench, |bench| number(&bench.answer(&["prints", gigabytes, dtype])?, "seconds"))?;
+        figures.push(Figure::new(
+            format!("fingerprints of {dtype}"),
+            "s",
+            spread,
+            Some(Target::AtMost(most * share)),
+        ));
+    }
+    Ok(figures)
+}
+
+/// `ckpt inspect` as a user starts it, on a disk whose caches are dropped where we may.
+pub(super) fn inspect(bench: &Bench<'_>) -> Result<Vec<Figure>, Error> {
+    let folder = bench.disk.join("many");
+    fresh(&folder)?;
+    let place = text(&folder)?;
+    bench.answer(&["many", place, "1000"])?;
+    let cold = drop_caches();
+    let kind = if cold { "cold" } else { "warm: caches can't be dropped here" };
+    println!("inspect, {kind}");
+    let look = |place: &str| {
+        drop_caches();
+        let mut command = Command::new(&bench.ckpt);
+        command.args(["inspect", place, "--progress", "none"]);
+        // What is read from the program's own file is not the store's doing.
+        warm(&bench.ckpt)?;
+        let began = Instant::now();
+        let output = process::output(&mut command)?;
+        let seconds = began.elapsed().as_secs_f64();
+        if output.status.success() {
+            return Ok(seconds * 1e3);
+        }
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Err(process::failed(&command, &output.status.to_string(), &said))
+    };
+    let many = Spread::of((0..bench.rounds()).map(|_| look(place)).collect::<Result<Vec<_>, _>>()?);
+    let mut figures = vec![Figure::new(
+        format!("ckpt inspect, 1,000 tensors, {kind}"),
+        "ms",
+        many,
+        Some(Target::AtMost(20.0)),
+    )];
+    let commits = bench.options.commits.to_string();
+    // A memory-backed folder: ten thousand records, each synced, are minutes of a disk's time.
+    let root = bench.memory.join("log");
+    fresh(&root)?;
+    let place = text(&root)?;
+    bench.answer(&["many", place, "100"])?;
+    bench.answer(&["commits", place, &commits])?;
+    let opened = each(bench, |bench| Ok(number(&bench.answer(&["open", place])?, "seconds")? * 1e3))?;
+    let target = Some(Target::AtMost(30.0));
+    figures.push(Figure::new(format!("open the newest of {commits} commits"), "ms", opened, target));
+    let shown = Spread::of((0..bench.rounds()).map(|_| look(place)).collect::<Result<Vec<_>, _>>()?);
+    figures.push(Figure::new(
+        format!("ckpt inspect of the newest of {commits} commits"),
+        "ms",
+        shown,
+        target,
+    ));
+    fs::remove_dir_all(&root).map_err(Error::path("remove", &root))?;
+    Ok(figures)
+}
+
+/// Two million shard records.
+pub(super) fn scale(bench: &Bench<'_>) -> Result<Vec<Figure>, Error> {
+    println!("a 405B model on 8,960 ranks: more than two million shard records");
+    let folder = bench.memory.join("scale");
+    let (mut wrote, mut opened) = (Vec::new(), Vec::new());
+    for _ in 0..bench.rounds() {
+        fresh(&folder)?;
+        wrote.push(bench.answer(&["scale", text(&folder)?])?);
+        opened.push(bench.answer(&["open", text(&folder)?])?);
+    }
+    fs::remove_dir_all(&folder).map_err(Error::path("remove", &folder))?;
+    let shards = wrote.first().map_or(Ok(0.0), |it| number(it, "shards"))?;
+    if shards < 2e6 {
+        return Err(Error::Checks { count: 1, what: format!("{shards} shard records, of two million") });
+    }
+    let of = |answers: &[serde_json::Value], key: &str, unit: f64| {
+        Ok::<_, Error>(Spread::of(
+            answers.iter().map(|it| Ok(number(it, key)? / unit)).collect::<Result<Vec<_>, Error>>()?,
+        ))
+    };
+    let gib = f64::from(1 << 30);
+    Ok(vec![
+        Figure::new("shard records", "", of(&wrote, "shards", 1.0)?, Some(Target::AtLeast(2e6))),
+        Figure::new("manifest", "MB", of(&wrote, "bytes", 1e6)?, None),
+        Figure::new("plan: layout, writers, digest", "s", of(&wrote, "plan", 1.0)?, None),
+        Figure::new("check: chunks by tensor, cover", "s", of(&wrote, "check", 1.0)?, None),
+        Figure::new("encode and hash the manifest", "s", of(&wrote, "encode", 1.0)?, None),
+        Figure::new("plan, check and write", "s", of(&wrote, "seconds", 1.0)?, Some(Target::AtMost(2.0))),
+        Figure::new(
+            "  headers of all blobs, as a commit compares them",
+            "s",
+            of(&wrote, "heads", 1.0)?,
+            None,
+        ),
+        Figure::new("  peak memory", "GiB", of(&wrote, "peak_bytes", gib)?, Some(Target::AtMost(1.0))),
+        Figure::new("open", "s", of(&opened, "seconds", 1.0)?, Some(Target::AtMost(0.4))),
+        Figure::new("  peak memory", "GiB", of(&opened, "peak_bytes", gib)?, Some(Target::AtMost(1.0))),
+    ])
+}
+
+/// Everything from the first crate on, into a folder of its own.
+pub(super) fn build(bench: &Bench<'_>) -> Result<Vec<Figure>, Error> {
+    println!("a cold release build of the default features");
+    let folder = bench.disk.join("build");
+    fresh(&folder)?;
+    let began = Instant::now();
+    let mut command = test::cargo(&["build", "--release", "--quiet", "--package", "ckpt"]);
+    process::run(command.env("CARGO_TARGET_DIR", &folder), "the build failed")?;
+    let minutes = began.elapsed().as_secs_f64() / 60.0;
+    Ok(vec![Figure::new("cold release build", "min", Spread::of([minutes]), Some(Target::AtMost(5.0)))])
+}
+
+fn each(bench: &Bench<'_>, one: impl Fn(&Bench<'_>) -> Result<f64, Error>) -> Result<Spread, Error> {
+    Ok(Spread::of((0..bench.rounds()).map(|_| one(bench)).collect::<Result<Vec<_>, _>>()?))
+}
+
+fn number(answer: &serde_json::Value, key: &str) -> Result<f64, Error> {
+    answer[key].as_f64().ok_or_else(|| Error::Checks { count: 1, what: format!("no {key:?} in {answer}") })
+}
+
+/// Whether the system let its caches go.
+fn drop_caches() -> bool {
+    process::output(&mut Command::new("sync")).is_ok() && fs::write("/proc/sys/vm/drop_caches", "3").is_ok()
+}
+
+fn warm(file: &Path) -> Result<(), Error> {
+    fs::read(file).map(drop).map_err(Error::path("read", file))
+}
