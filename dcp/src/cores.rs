@@ -69,7 +69,8 @@ pub(crate) fn try_map<R: Send>(count: usize, work: impl Fn(usize) -> Result<R> +
     let whole = thread::scope(|scope| {
         let others: Vec<_> = (1..self::count().min(count / BATCH)).map(|_| scope.spawn(serve)).collect();
         serve();
-        others.into_iter().map(|it| it.join().is_ok()).fold(true, |all, it| all && it)
+        // All are joined, whatever became of the first.
+        others.into_iter().filter_map(|it| it.join().err()).count() == 0
     });
     let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     done.sort_by_key(|(first, _)| *first);

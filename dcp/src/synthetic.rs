@@ -181,13 +181,15 @@ mod tests {
         let (mut small, mut large) = (f64::INFINITY, f64::INFINITY);
         for _ in 0..5 {
             let ((few, quick), (many, slow)) = (go(2), go(4));
-            assert!((19..22).contains(&(many * 10 / few)), "{few} and {many} shards");
-            (small, large) = (small.min(quick), large.min(slow));
-            if large < 3.0 * small {
+            // Not quite twice as many: embeddings and head are there once. So costs are compared shard by shard.
+            let (few, many) =
+                (f64::from(u32::try_from(few).unwrap()), f64::from(u32::try_from(many).unwrap()));
+            (small, large) = (small.min(quick / few), large.min(slow / many));
+            if large < 1.5 * small {
                 return;
             }
         }
-        panic!("{small} s, and {large} s for twice as much");
+        panic!("{small} s a shard, and {large} s a shard of twice as many");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use fqn::{Dims, Shape};
 use serde::{Deserialize, Serialize};
 
 /// A box: where it starts in each dimension and how far it reaches.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "RawRegion")]
 pub struct Region {
     offsets: Dims,
@@ -38,6 +38,13 @@ pub enum RegionError {
     /// A number, or the count of elements, exceeds 64 bits.
     #[error("offset plus extent, or the number of elements, exceeds 64 bits")]
     Overflow,
+}
+
+/// By slices: plans of large meshes copy millions, and a list's own clone goes number by number.
+impl Clone for Region {
+    fn clone(&self) -> Self {
+        Self { offsets: Dims::from_slice(&self.offsets), extents: Dims::from_slice(&self.extents) }
+    }
 }
 
 impl Region {

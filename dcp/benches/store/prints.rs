@@ -7,7 +7,7 @@ use fqn::{Dtype, Shape};
 use reshard::Region;
 use serde_json::json;
 
-use crate::{Any, state, timed, turns::on_all_cores};
+use crate::{Any, processor_seconds, state, timed, turns::on_all_cores};
 
 /// Columns of the tensor.
 const COLUMNS: u64 = 2048;
@@ -22,6 +22,7 @@ pub(crate) fn measure(gigabytes: f64, dtype: Dtype) -> Result<serde_json::Value,
     let shape = Shape::new(&[bytes.len() as u64 / row, COLUMNS]);
     let shares: Vec<&[u8]> = bytes.chunks(SHARE).collect();
     let all = Mutex::new(FingerprintSum::default());
+    let before = processor_seconds();
     let (seconds, ()) = timed(|| {
         on_all_cores(shares.len(), |at| {
             let share = shares.get(at).ok_or("no share")?;
@@ -35,5 +36,7 @@ pub(crate) fn measure(gigabytes: f64, dtype: Dtype) -> Result<serde_json::Value,
     })?;
     let sum = all.into_inner().map_err(|_| "a thread panicked")?;
     let fingerprint = sum.finish(dtype, &shape).to_string();
-    Ok(json!({"seconds": seconds, "bytes": bytes.len(), "fingerprint": fingerprint}))
+    Ok(
+        json!({"seconds": seconds, "processor": processor_seconds() - before, "bytes": bytes.len(), "fingerprint": fingerprint}),
+    )
 }

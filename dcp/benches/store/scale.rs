@@ -10,14 +10,16 @@ use dcp::{
 };
 use serde_json::json;
 
-use crate::{Any, peak_bytes, timed};
+use crate::{Any, peak_bytes, processor_seconds, timed};
 
 /// Plans, checks and writes. The blobs' headers, that a commit compares with the parts, are counted by themselves.
 pub(crate) fn write(folder: &str) -> Result<serde_json::Value, Any> {
     let registry = Llama::B405.registry()?;
     let spec = SaveSpec::new("main".parse()?, registry, LARGE_MESH.parse()?, 1000);
     let (plan_seconds, plan) = timed(|| Ok(SavePlan::new(spec)?))?;
+    let before = processor_seconds();
     let (heads_seconds, written) = timed(|| Ok(Written::by_all(&plan)?))?;
+    let heads_processor = processor_seconds() - before;
     let (check_seconds, manifest) = timed(|| Ok(written.manifest()?))?;
     let (shards, tensors) = (written.chunks(), manifest.catalog.registry.len());
     drop(written);
@@ -26,9 +28,9 @@ pub(crate) fn write(folder: &str) -> Result<serde_json::Value, Any> {
     let (put_seconds, ()) = timed(|| Ok(fs::write(&path, &encoded.bytes)?))?;
     Ok(json!({
         "ranks": plan.ranks(), "tensors": tensors, "shards": shards, "bytes": encoded.bytes.len(),
-        "plan": plan_seconds, "heads": heads_seconds, "check": check_seconds, "encode": encode_seconds,
+        "plan": plan_seconds, "heads": heads_seconds, "heads_processor": heads_processor, "check": check_seconds, "encode": encode_seconds,
         "put": put_seconds, "seconds": plan_seconds + check_seconds + encode_seconds + put_seconds,
-        "peak_bytes": peak_bytes(),
+        "peak_bytes": peak_bytes(), "processor": processor_seconds() - heads_processor,
     }))
 }
 
@@ -38,6 +40,6 @@ pub(crate) fn open(folder: &str) -> Result<serde_json::Value, Any> {
     let catalog = source.catalog();
     let shards: usize = catalog.tensors.iter().map(|tensor| tensor.chunks.len()).sum();
     Ok(json!({
-        "seconds": seconds, "tensors": catalog.tensors.len(), "shards": shards, "peak_bytes": peak_bytes(),
+        "seconds": seconds, "processor": processor_seconds(), "tensors": catalog.tensors.len(), "shards": shards, "peak_bytes": peak_bytes(),
     }))
 }

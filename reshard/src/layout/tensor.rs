@@ -111,7 +111,7 @@ pub struct TensorLayout {
 }
 
 /// The ranks that hold a shard: a product of axis choices, never a list.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Owners {
     /// Per axis: extent, and the choice.
     axes: SmallVec<[(u64, Choice); 4]>,
@@ -338,6 +338,13 @@ fn held(rule: &PlacementRule, entry: &Entry, mesh: &Mesh, stages: &Stages) -> Re
             Held::On(stage.ok_or_else(missing)?)
         }
     })
+}
+
+/// By slices, as [`Region`]'s.
+impl Clone for Owners {
+    fn clone(&self) -> Self {
+        Self { axes: SmallVec::from_slice(&self.axes) }
+    }
 }
 
 impl Owners {

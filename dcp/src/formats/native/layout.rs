@@ -4,12 +4,16 @@
 //! Each writer rank has blobs of its own, filled in the order of the spec up to about 512 MiB, so that they are finished
 //! one after another; a larger chunk has a blob of its own. Each blob is a plain safetensors file.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::OnceLock,
+};
 
 use bytes::Bytes;
 use fqn::{Dtype, Shape};
 use reshard::Region;
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::json;
 
 use super::attempt::FileNames;
 use crate::{
@@ -73,11 +77,12 @@ pub(super) enum Heads {
 /// `Incompatible` for chunks that do not fill whole bytes, `Internal` for regions outside their tensors.
 pub(super) fn blobs(spec: &TargetSpec, wanted: impl Fn(u32) -> bool, heads: Heads) -> Result<Vec<Blob>> {
     let ranks: Vec<(u32, Vec<Piece<'_>>)> = by_rank(spec, wanted).into_iter().collect();
+    let told = Told::new(spec);
     let blobs_of = |at: usize| {
         let (rank, pieces) = ranks.get(at).ok_or_else(|| Error::internal("a rank that is not there"))?;
         let each = packed(spec, pieces)?.into_iter().enumerate();
         let made = each.map(|(number, pieces)| {
-            let mut blob = blob(spec, (*rank, number), &pieces)?;
+            let mut blob = blob(&told, (*rank, number), &pieces)?;
             if heads == Heads::Digests {
                 blob.head = Bytes::new();
             }
@@ -149,25 +154,57 @@ pub(super) fn len_of(spec: &TargetSpec, (tensor, region): &Piece<'_>) -> Result<
     })
 }
 
-fn blob(spec: &TargetSpec, (rank, number): (u32, usize), pieces: &[Piece<'_>]) -> Result<Blob> {
-    let names = FileNames::of_rank(rank, number);
+/// What heads say of tensors, worked out once for all blobs.
+struct Told<'s> {
+    spec: &'s TargetSpec,
+    tensors: Vec<OnceLock<(String, Vec<u8>)>>,
+}
+
+impl<'s> Told<'s> {
+    fn new(spec: &'s TargetSpec) -> Self {
+        Self { spec, tensors: spec.tensors.iter().map(|_| OnceLock::new()).collect() }
+    }
+
+    /// A tensor's id as text, and the beginning of the JSON that tells of one of its boxes.
+    fn of(&self, tensor: usize) -> Result<&(String, Vec<u8>)> {
+        let missing = || Error::internal("a box of no tensor");
+        let slot = self.tensors.get(tensor).ok_or_else(missing)?;
+        if let Some(known) = slot.get() {
+            return Ok(known);
+        }
+        let entry = &self.spec.tensors.get(tensor).ok_or_else(missing)?.entry;
+        let about = json!({"fqn": entry.fqn, "role": entry.role, "dtype": entry.dtype, "shape": entry.shape});
+        let mut about = about.to_string().into_bytes();
+        about.pop();
+        Ok(slot.get_or_init(|| (entry.id().to_string(), about)))
+    }
+}
+
+/// Appends `before`, then the value as JSON.
+fn put(out: &mut Vec<u8>, before: &[u8], value: &(impl Serialize + ?Sized)) -> Result<()> {
+    out.extend_from_slice(before);
+    serde_json::to_writer(out, value).map_err(|error| Error::internal(error.to_string()))
+}
+
+fn blob(told: &Told<'_>, (rank, number): (u32, usize), pieces: &[Piece<'_>]) -> Result<Blob> {
+    let (spec, names) = (told.spec, FileNames::of_rank(rank, number));
     let mut header = HeaderBuilder::new();
-    let mut told = Map::new();
-    for ((tensor, region), name) in pieces.iter().zip(names_of(spec, pieces)) {
-        let Some(entry) = spec.tensors.get(*tensor).map(|tensor| &tensor.entry) else { continue };
+    let mut about = br#"{"store":"native","version":1,"chunks":{"#.to_vec();
+    for (nth, ((tensor, region), name)) in pieces.iter().zip(names_of(told, pieces)?).enumerate() {
+        let entry = &spec.tensors.get(*tensor).ok_or_else(|| Error::internal("a box of no tensor"))?.entry;
         let len = len_of(spec, &(*tensor, *region))?;
         let (dtype, shape) = stored_as(entry.dtype, region, len);
         header.tensor(&name, dtype, &shape)?;
-        let about = json!({
-            "fqn": entry.fqn, "role": entry.role, "dtype": entry.dtype, "shape": entry.shape,
-            "offsets": region.offsets(), "extents": region.extents(),
-        });
-        told.insert(name, about);
+        put(&mut about, if nth == 0 { b"" } else { b"," }, &name)?;
+        about.push(b':');
+        about.extend_from_slice(&told.of(*tensor)?.1);
+        put(&mut about, br#","offsets":"#, region.offsets())?;
+        put(&mut about, br#","extents":"#, region.extents())?;
+        about.push(b'}');
     }
-    header.metadata(
-        "ckpt",
-        &json!({"store": "native", "version": 1, "chunks": Value::Object(told)}).to_string(),
-    );
+    about.extend(b"}}");
+    let about = String::from_utf8(about).map_err(|error| Error::internal(error.to_string()))?;
+    header.metadata("ckpt", &about);
     let placed = header.finish().place(&names.key)?;
     let mut chunks: Vec<TargetChunk> = pieces
         .iter()
@@ -194,18 +231,18 @@ fn stored_as(dtype: Dtype, region: &Region, len: u64) -> (Dtype, Shape) {
 
 /// Names within a blob: the tensor's id, its box where the blob has several of its boxes, a number where two would still
 /// be the same.
-fn names_of(spec: &TargetSpec, pieces: &[Piece<'_>]) -> Vec<String> {
+fn names_of(told: &Told<'_>, pieces: &[Piece<'_>]) -> Result<Vec<String>> {
     let mut counts: HashMap<usize, usize> = HashMap::new();
     pieces.iter().for_each(|(tensor, _)| *counts.entry(*tensor).or_default() += 1);
     let mut taken: HashSet<String> = HashSet::from(["__metadata__".to_owned()]);
     let name = |(tensor, region): &Piece<'_>| {
-        let id = spec.tensors.get(*tensor).map(|tensor| tensor.entry.id().to_string()).unwrap_or_default();
-        let base = if counts.get(tensor) == Some(&1) { id } else { format!("{id}{region}") };
+        let id = &told.of(*tensor)?.0;
+        let base = if counts.get(tensor) == Some(&1) { id.clone() } else { format!("{id}{region}") };
         let numbered = (2..).map(|number: u64| format!("{base}#{number}"));
         let free = std::iter::once(base.clone()).chain(numbered).find(|name| !taken.contains(name));
         let free = free.unwrap_or(base);
         taken.insert(free.clone());
-        free
+        Ok(free)
     };
     pieces.iter().map(name).collect()
 }
@@ -213,6 +250,7 @@ fn names_of(spec: &TargetSpec, pieces: &[Piece<'_>]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use fqn::{Entry, Fqn, Role};
+    use serde_json::{Map, Value};
 
     use super::*;
     use crate::TargetTensor;

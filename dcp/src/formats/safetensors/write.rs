@@ -4,10 +4,19 @@
 //! is padded with spaces, as the format allows); tensors are laid down in order of falling alignment within the
 //! caller's order, so that each begins at a multiple of its element size.
 
+use std::collections::HashSet;
+
 use fqn::{Dtype, Shape};
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 use crate::{Error, Result};
+
+/// The entry that is no tensor.
+const METADATA: &str = "__metadata__";
+
+/// Bytes of the length field.
+const LENGTH: usize = 8;
 
 /// Collects tensors and metadata of a file to write.
 #[derive(Debug, Clone, Default)]
@@ -31,7 +40,7 @@ impl HeaderBuilder {
     /// A header whose metadata says `format: pt`, which `transformers` asks for.
     #[must_use]
     pub fn new() -> Self {
-        Self { tensors: Vec::new(), metadata: Map::from_iter([("format".to_owned(), json!("pt"))]) }
+        Self { tensors: Vec::new(), metadata: Map::from_iter([("format".to_owned(), Value::from("pt"))]) }
     }
 
     /// Adds a pair to `__metadata__`, or replaces it.
@@ -59,26 +68,33 @@ impl HeaderBuilder {
     /// # Errors
     /// Sizes that exceed 64 bits or do not fill whole bytes, names that come twice, a header beyond the format's limit.
     pub fn finish(&self) -> Result<Placed> {
-        let order = self.order();
-        let (mut json, mut starts, mut at) = (Map::new(), vec![0; self.tensors.len()], 0_u64);
-        json.insert("__metadata__".to_owned(), Value::Object(self.metadata.clone()));
-        for index in order {
+        let (mut starts, mut at) = (vec![0; self.tensors.len()], 0_u64);
+        let mut names = HashSet::from([METADATA]);
+        // Written as it goes: a checkpoint on thousands of ranks has millions of these entries.
+        let mut bytes = vec![0; LENGTH];
+        json(&mut bytes, "{", METADATA)?;
+        json(&mut bytes, ":", &self.metadata)?;
+        for index in self.order() {
             let Some((name, dtype, shape)) = self.tensors.get(index) else { continue };
             let len = shape.elements().and_then(|elements| dtype.bytes_for(elements));
             let end = len.and_then(|len| at.checked_add(len)).ok_or_else(|| {
                 Error::incompatible(format!("{name}: {dtype} of shape {shape} has no size in whole bytes"))
             })?;
-            let record =
-                json!({"dtype": dtype.safetensors_name(), "shape": shape, "data_offsets": [at, end]});
-            if json.insert(name.clone(), record).is_some() {
+            if !names.insert(name) {
                 return Err(Error::incompatible(format!("two tensors would be called {name} in one file")));
             }
+            json(&mut bytes, ",", name)?;
+            json(&mut bytes, ":{\"dtype\":", &dtype.safetensors_name())?;
+            json(&mut bytes, ",\"shape\":", shape)?;
+            json(&mut bytes, ",\"data_offsets\":", &[at, end])?;
+            bytes.push(b'}');
             if let Some(start) = starts.get_mut(index) {
                 *start = at;
             }
             at = end;
         }
-        self.place(&Value::Object(json), starts, at)
+        bytes.push(b'}');
+        self.place(bytes, starts, at)
     }
 
     /// Positions by falling element size; equal ones keep the caller's order.
@@ -90,10 +106,10 @@ impl HeaderBuilder {
         order
     }
 
-    fn place(&self, json: &Value, starts: Vec<u64>, data: u64) -> Result<Placed> {
-        let mut text = json.to_string().into_bytes();
-        text.resize(text.len().next_multiple_of(8), b' ');
-        let len = u64::try_from(text.len()).unwrap_or(u64::MAX);
+    /// Pads the text, which stands behind room for its length, and says where everything is.
+    fn place(&self, mut bytes: Vec<u8>, starts: Vec<u64>, data: u64) -> Result<Placed> {
+        bytes.resize(bytes.len().next_multiple_of(LENGTH), b' ');
+        let len = u64::try_from(bytes.len() - LENGTH).unwrap_or(u64::MAX);
         if len > super::MAX_HEADER_BYTES {
             let count = self.tensors.len();
             return Err(Error::incompatible(format!(
@@ -102,11 +118,19 @@ impl HeaderBuilder {
             ))
             .hint("write several files: lower the shard size"));
         }
-        let bytes = [&len.to_le_bytes()[..], &text].concat();
+        if let Some(length) = bytes.first_chunk_mut::<LENGTH>() {
+            *length = len.to_le_bytes();
+        }
         let data_start = len.saturating_add(8);
         let file_size =
             data_start.checked_add(data).ok_or_else(|| Error::incompatible("a file beyond 2^64 bytes"))?;
         let offsets = starts.into_iter().map(|start| start.saturating_add(data_start)).collect();
         Ok(Placed { bytes, offsets, file_size })
     }
+}
+
+/// Appends `before`, then the value as JSON.
+fn json(out: &mut Vec<u8>, before: &str, value: &(impl Serialize + ?Sized)) -> Result<()> {
+    out.extend_from_slice(before.as_bytes());
+    serde_json::to_writer(out, value).map_err(|error| Error::internal(error.to_string()))
 }

@@ -18,13 +18,16 @@ pub(super) fn prints(bench: &Bench<'_>) -> Result<Vec<Figure>, Error> {
     let share = gigabytes.parse::<f64>().unwrap_or(f64::NAN) / 3.0;
     let mut figures = Vec::new();
     for (dtype, most) in [("f32", 0.5), ("bf16", 0.9), ("u8", 1.8)] {
-        let spread = each(bench, |bench| number(&bench.answer(&["prints", gigabytes, dtype])?, "seconds"))?;
+        let answers = (0..bench.rounds()).map(|_| bench.answer(&["prints", gigabytes, dtype]));
+        let answers = answers.collect::<Result<Vec<_>, _>>()?;
+        let (took, used) = (of(&answers, "seconds", 1.0)?, of(&answers, "processor", 1.0)?);
         figures.push(Figure::new(
             format!("fingerprints of {dtype}"),
             "s",
-            spread,
+            took,
             Some(Target::AtMost(most * share)),
         ));
+        figures.push(Figure::new("  processor time of it, all threads", "s", used, None));
     }
     Ok(figures)
 }
@@ -96,11 +99,6 @@ pub(super) fn scale(bench: &Bench<'_>) -> Result<Vec<Figure>, Error> {
     if shards < 2e6 {
         return Err(Error::Checks { count: 1, what: format!("{shards} shard records, of two million") });
     }
-    let of = |answers: &[serde_json::Value], key: &str, unit: f64| {
-        Ok::<_, Error>(Spread::of(
-            answers.iter().map(|it| Ok(number(it, key)? / unit)).collect::<Result<Vec<_>, Error>>()?,
-        ))
-    };
     let gib = f64::from(1 << 30);
     Ok(vec![
         Figure::new("shard records", "", of(&wrote, "shards", 1.0)?, Some(Target::AtLeast(2e6))),
@@ -115,8 +113,10 @@ pub(super) fn scale(bench: &Bench<'_>) -> Result<Vec<Figure>, Error> {
             of(&wrote, "heads", 1.0)?,
             None,
         ),
+        Figure::new("  processor time of it, all threads", "s", of(&wrote, "processor", 1.0)?, None),
         Figure::new("  peak memory", "GiB", of(&wrote, "peak_bytes", gib)?, Some(Target::AtMost(1.0))),
         Figure::new("open", "s", of(&opened, "seconds", 1.0)?, Some(Target::AtMost(0.4))),
+        Figure::new("  processor time of it, all threads", "s", of(&opened, "processor", 1.0)?, None),
         Figure::new("  peak memory", "GiB", of(&opened, "peak_bytes", gib)?, Some(Target::AtMost(1.0))),
     ])
 }
@@ -131,6 +131,12 @@ pub(super) fn build(bench: &Bench<'_>) -> Result<Vec<Figure>, Error> {
     process::run(command.env("CARGO_TARGET_DIR", &folder), "the build failed")?;
     let minutes = began.elapsed().as_secs_f64() / 60.0;
     Ok(vec![Figure::new("cold release build", "min", Spread::of([minutes]), Some(Target::AtMost(5.0)))])
+}
+
+/// A number of several answers.
+fn of(answers: &[serde_json::Value], key: &str, unit: f64) -> Result<Spread, Error> {
+    let numbers = answers.iter().map(|it| Ok(number(it, key)? / unit));
+    Ok(Spread::of(numbers.collect::<Result<Vec<_>, Error>>()?))
 }
 
 fn each(bench: &Bench<'_>, one: impl Fn(&Bench<'_>) -> Result<f64, Error>) -> Result<Spread, Error> {
