@@ -16,6 +16,7 @@ use super::{
 use crate::{
     Place, Result,
     commit::{Action, CommitError, Condemn, DirName, Label, Log, LogOptions, Seq, State, Void},
+    formats::native::Whose,
     store::{PROBE, Root, StoreError},
 };
 
@@ -86,6 +87,9 @@ pub struct Waiting {
     pub seconds_left: u64,
 }
 
+/// For how many of its periods a save that the present incarnation of a run may still commit is taken to sleep.
+const SLEEPS: u32 = 7;
+
 /// A folder that no record names and that is left alone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Spared {
@@ -95,6 +99,9 @@ pub struct Spared {
     pub bytes: u64,
     /// Seconds until it would be taken for a stopped save; none for what is not built as one.
     pub seconds_left: Option<u64>,
+    /// The run that may still commit it: its present incarnation began it, and has not gone on beyond it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run: Option<Label>,
 }
 
 /// What a collection did, or would do.
@@ -160,7 +167,7 @@ pub(super) fn collect_watched(
     }
     let times = Times::of(&log, nonces.as_ref()).place(place)?;
     done.as_of_last_record = !times.is_present();
-    let wanted = found.garbage(options, &times, &mut done);
+    let wanted = found.garbage(log.state(), options, &times, &mut done);
     watch(Moment::Surveyed)?;
     let condemned = if options.dry_run {
         wanted.keys().cloned().collect()
@@ -213,7 +220,13 @@ struct Found {
     /// Condemned directories that are there.
     condemned: bool,
     /// Folders that no record names.
-    unnamed: BTreeMap<String, Folder>,
+    unnamed: BTreeMap<String, Unnamed>,
+}
+
+#[derive(Debug)]
+struct Unnamed {
+    folder: Folder,
+    whose: Option<Whose>,
 }
 
 impl Found {
@@ -228,7 +241,10 @@ impl Found {
                 Some(Standing::Condemned(_)) => found.condemned = true,
                 Some(Standing::Needed(_) | Standing::Retired(_)) => {}
                 Some(Standing::Unnamed) | None => {
-                    found.unnamed.insert(name.clone(), Folder::read(root, &name)?);
+                    let folder = Folder::read(root, &name)?;
+                    let dir = name.parse::<DirName>().ok().filter(|_| folder.is_attempt(&name));
+                    let whose = dir.map_or(Ok(None), |dir| Whose::get(root, &dir))?;
+                    found.unnamed.insert(name.clone(), Unnamed { folder, whose });
                 }
             }
             found.there.insert(name);
@@ -241,20 +257,30 @@ impl Found {
     }
 
     /// What is to be condemned, and why; what is left alone is noted.
-    fn garbage(&self, options: &GcOptions, times: &Times, done: &mut Collection) -> BTreeMap<DirName, Kind> {
+    fn garbage(
+        &self,
+        state: &State,
+        options: &GcOptions,
+        times: &Times,
+        done: &mut Collection,
+    ) -> BTreeMap<DirName, Kind> {
         let mut garbage: BTreeMap<DirName, Kind> =
             self.retired.iter().map(|dir| (dir.clone(), Kind::Retired)).collect();
-        for (name, folder) in &self.unnamed {
+        for (name, Unnamed { folder, whose }) in &self.unnamed {
             // What has no time is young.
             let idle = folder.last_write.map(|time| times.since(time)).unwrap_or_default();
             let dir = name.parse::<DirName>().ok().filter(|_| folder.is_attempt(name));
-            let left = dir.as_ref().map(|_| up(options.orphans_after.saturating_sub(idle)));
-            match dir.filter(|_| idle >= options.orphans_after) {
+            let run = whose.as_ref().filter(|whose| whose.is_present(state)).map(|whose| whose.run.clone());
+            let periods = if run.is_some() { SLEEPS } else { 1 };
+            let period = options.orphans_after.saturating_mul(periods);
+            let left = dir.as_ref().map(|_| up(period.saturating_sub(idle)));
+            match dir.filter(|_| idle >= period) {
                 Some(dir) => drop(garbage.insert(dir, Kind::Orphan)),
                 None => done.spared.push(Spared {
                     folder: name.clone(),
                     bytes: folder.bytes(),
                     seconds_left: left,
+                    run,
                 }),
             }
         }
@@ -263,7 +289,7 @@ impl Found {
 
     fn bytes(&self, root: &Root, dir: &DirName) -> Result<u64> {
         match self.unnamed.get(dir.as_str()) {
-            Some(folder) => Ok(folder.bytes()),
+            Some(it) => Ok(it.folder.bytes()),
             None if self.there.contains(dir.as_str()) => Ok(Folder::read(root, dir.as_str())?.bytes()),
             None => Ok(0),
         }

@@ -22,7 +22,8 @@
 //!
 //! * *A save is under way.* Its directory has no record, but is written to. Were it condemned all the same (its writer slept for longer than
 //!   the period), the commit is void and the writer is told why; what it wrote after the deletion is a directory that is condemned and is
-//!   there again, and the next collection deletes it.
+//!   there again, and the next collection deletes it. A save of a trainer says whose it is: while its incarnation is the run's and has not gone
+//!   on beyond it, it is left alone for seven times the period.
 //! * *A commit lands between survey and condemnation.* The condemnation would be void, is not written, and is made again without that
 //!   directory. The other way round the commit would be void. One of both, never neither: they contend for one number of the log.
 //! * *A checkpoint refers to files of one that is retired.* It needs that directory by its record, so it is never condemned; and if the

@@ -33,6 +33,7 @@ mod publish;
 mod revision;
 mod sink;
 mod source;
+mod whose;
 
 pub(crate) use attempt::{attempt_of, is_attempt_name, is_attempt_object};
 #[cfg(any(test, feature = "testing"))]
@@ -49,6 +50,7 @@ pub(crate) use publish::{Publication, publish};
 pub use revision::{Revision, RevisionError};
 pub use sink::{NativeSink, SinkOptions};
 pub use source::NativeSource;
+pub(crate) use whose::Whose;
 
 #[cfg(test)]
 mod golden;

@@ -86,6 +86,43 @@ fn a_writer_that_slept_through_its_condemnation_is_told_and_what_it_writes_after
 }
 
 #[test]
+fn a_save_that_the_present_incarnation_may_still_commit_sleeps_longer_than_one_of_an_earlier_or_one_that_was_passed()
+ {
+    for Stage { root, hands, .. } in stages() {
+        let begun = |epoch, step| {
+            let plan = SavePlan::new(spec(&wholes(), "1x1x2", step).in_epoch(epoch)).unwrap();
+            let session = session(&root, &plan);
+            write_rank(&session, &wholes(), 0).unwrap();
+            session
+        };
+        let first = begin_epoch(&root, &run(), &SaveOptions::default()).unwrap();
+        let replaced = begun(first, 1);
+        let present = begin_epoch(&root, &run(), &SaveOptions::default()).unwrap();
+        let (passed, sleeper) = (begun(present, 2), begun(present, 4));
+        let next = begun(present, 3);
+        write_rank(&next, &wholes(), 1).unwrap();
+        next.commit().unwrap();
+        hands.turn(6 * DAY);
+        let done = gc(&root, &NOW);
+        let gone: Vec<_> = done.deleted.iter().map(|it| it.directory.clone()).collect();
+        let mut expected = vec![replaced.attempt().clone(), passed.attempt().clone()];
+        expected.sort();
+        assert_eq!(gone, expected, "{done:?}");
+        assert_eq!(
+            done.spared.iter().map(|it| (it.seconds_left, it.run.clone())).collect::<Vec<_>>(),
+            [(Some(86_400), Some(run()))]
+        );
+        write_rank(&sleeper, &wholes(), 1).unwrap();
+        sleeper.commit().unwrap();
+        assert_eq!(live(&root), [3, 4]);
+        drop(begun(present, 5));
+        hands.turn(7 * DAY);
+        assert_eq!(gc(&root, &NOW).deleted.len(), 1, "not for ever");
+        assert_holds(&Loader::newest(&root, &run()).unwrap(), &wholes());
+    }
+}
+
+#[test]
 fn a_commit_between_survey_and_condemnation_stands_and_the_rest_is_condemned() {
     for Stage { root, hands, .. } in stages() {
         drop(stopped(&root, 1));

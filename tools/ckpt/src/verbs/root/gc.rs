@@ -84,6 +84,9 @@ impl Cleaned {
                 ),
                 None => "no part of the store".to_owned(),
             };
+            let run =
+                it.run.as_ref().map(|run| format!("; run {run} may still commit it")).unwrap_or_default();
+            let text = text + &run;
             lines.push(("left", it.folder.clone(), it.bytes, text));
         }
         lines

@@ -72,8 +72,9 @@ fn options() -> LogOptions {
 }
 
 fn label(text: &str) -> Result<Label> {
-    text.parse()
-        .map_err(|error: dcp::commit::InvalidName| Error::incompatible(error.to_string()).caused_by(error))
+    text.parse().map_err(|error: dcp::commit::InvalidName| {
+        Error::incompatible(error.to_string()).caused_by(error).hint("choose another name")
+    })
 }
 
 /// Milliseconds since 1970.
