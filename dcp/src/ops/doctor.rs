@@ -277,6 +277,12 @@ impl Examination {
                 Standing::Retired(_) => retired.extend(one),
                 Standing::Condemned(_) => condemned.extend(one),
                 Standing::Unnamed if folder.is_attempt(name) => {
+                    if folder.has_manifest(name) {
+                        let text = format!(
+                            "{name} has a manifest, and no record names it: its save was stopped at the last moment, or its record was lost"
+                        );
+                        self.warn("sealed", text, "`ckpt verify` that folder; the command that wrote it commits it when it is run again, `ckpt gc --sealed` removes it");
+                    }
                     stopped.extend(one);
                     let wrote = folder.last_write.map(|time| (time, name));
                     oldest = match (oldest, wrote) {

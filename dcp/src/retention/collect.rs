@@ -27,6 +27,9 @@ pub struct GcOptions {
     pub grace: Duration,
     /// For how long nothing was written to what no record names, before it is taken for a stopped save.
     pub orphans_after: Duration,
+    /// Whether a folder with a manifest that no record names counts as a stopped save too. It may be a whole checkpoint whose record was lost, or
+    /// one that is being copied here, so this is for people to decide.
+    pub sealed: bool,
     /// Whether single unfinished files and left probes that are as old are removed, wherever they lie. It takes a walk over the root.
     pub sweep: bool,
     /// Whether nothing is done.
@@ -40,7 +43,7 @@ impl GcOptions {
     /// Everything, with this grace period.
     #[must_use]
     pub const fn after(grace: Duration) -> Self {
-        Self { grace, orphans_after: Self::ORPHANS_AFTER, sweep: true, dry_run: false }
+        Self { grace, orphans_after: Self::ORPHANS_AFTER, sealed: false, sweep: true, dry_run: false }
     }
 
     /// Directories only, as a trainer collects between its steps.
@@ -97,8 +100,10 @@ pub struct Spared {
     pub folder: String,
     /// Bytes in it.
     pub bytes: u64,
-    /// Seconds until it would be taken for a stopped save; none for what is not built as one.
+    /// Seconds until it would be taken for a stopped save; none for what never is.
     pub seconds_left: Option<u64>,
+    /// Whether it has a manifest: it may be a whole checkpoint.
+    pub sealed: bool,
     /// The run that may still commit it: its present incarnation began it, and has not gone on beyond it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<Label>,
@@ -274,12 +279,14 @@ impl Found {
             let periods = if run.is_some() { SLEEPS } else { 1 };
             let period = options.orphans_after.saturating_mul(periods);
             let left = dir.as_ref().map(|_| up(period.saturating_sub(idle)));
-            match dir.filter(|_| idle >= period) {
+            let sealed = folder.has_manifest(name);
+            match dir.filter(|_| idle >= period && (options.sealed || !sealed)) {
                 Some(dir) => drop(garbage.insert(dir, Kind::Orphan)),
                 None => done.spared.push(Spared {
                     folder: name.clone(),
                     bytes: folder.bytes(),
-                    seconds_left: left,
+                    seconds_left: left.filter(|_| options.sealed || !sealed),
+                    sealed,
                     run,
                 }),
             }

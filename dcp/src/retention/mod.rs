@@ -13,7 +13,8 @@
 //! * Nothing is deleted that is not condemned, and nothing is condemned that a live checkpoint needs, whosever attempt it was. A commit that
 //!   comes after and needs a condemned directory is void, by the fold rule; so who deletes need not ask who writes.
 //! * A directory that no record names is condemned only if it is named and built as attempts are, and nothing was written to it for a period.
-//!   Anything else in a root is somebody's, and is only told about.
+//!   Anything else in a root is somebody's, and is only told about; so is a folder with a manifest, which may be a whole checkpoint whose record
+//!   was lost, unless the caller says otherwise.
 //! * Ages are differences of times that the store gave: of records, of objects, and, for the present, of a probe that is put for that purpose.
 //!   The clock of the machine that runs this is never asked, so it may be off by any amount. What has no time is young.
 //! * Every step can be stopped anywhere and be done again. What is left of a directory never looks like a checkpoint: manifests go first.

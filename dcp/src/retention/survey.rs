@@ -11,6 +11,7 @@ use crate::{
     Result,
     commit::{DirName, Seq, State},
     formats::native::{is_attempt_name, is_attempt_object},
+    manifest::manifest_digest,
     store::{FileKind, ObjectInfo, ObjectPath, PROBE, Root},
 };
 
@@ -153,6 +154,16 @@ impl Folder {
     #[must_use]
     pub fn is_attempt(&self, name: &str) -> bool {
         is_attempt_name(name) && self.plain
+    }
+
+    /// Whether there is a manifest in it.
+    #[must_use]
+    pub fn has_manifest(&self, name: &str) -> bool {
+        let within = |object: &ObjectInfo| {
+            let rest = object.path.as_ref().strip_prefix(name).and_then(|rest| rest.strip_prefix('/'));
+            rest.is_some_and(|rest| manifest_digest(rest).is_some())
+        };
+        self.objects.iter().any(within)
     }
 
     /// Objects and their bytes, without unfinished files.

@@ -264,6 +264,9 @@ pub(crate) struct Gc {
     /// After how long without a write a save without a commit counts as stopped.
     #[arg(long, value_name = "PERIOD", value_parser = output::units::parse_period, default_value = "1d")]
     pub(crate) orphans_after: Duration,
+    /// Also what holds a manifest that no record names: a save stopped at its last moment, or a checkpoint whose record was lost.
+    #[arg(long, help_heading = "Dangerous")]
+    pub(crate) sealed: bool,
     /// Show what would be condemned and deleted, and change nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,

@@ -9,12 +9,21 @@ use super::{
     *,
 };
 use crate::{
-    Error, Result,
+    Cancel, Error, Result,
     commit::Commit,
+    engine::{
+        self, RunOptions,
+        testing::{MemSource, Proof, Stored, Whole, plan as plan_of},
+    },
+    formats::{
+        OpenOptions,
+        native::{self, NativeSink, SinkOptions},
+    },
     save::{
         self, Session, Watch,
         tests::{session, write_rank},
     },
+    store::Stores,
 };
 
 /// Collects, and does something else at a moment of it.
@@ -171,7 +180,13 @@ fn a_condemnation_between_manifest_and_record_makes_the_commit_void_and_nothing_
         let session = landing(&root, 2, move || {
             // Two days pass between the two puts.
             turned.turn(2 * DAY);
-            assert_eq!(gc(&other, &GcOptions::after(HOUR)).condemned.len(), 1);
+            assert_eq!(
+                gc(&other, &GcOptions::after(HOUR)).condemned.len(),
+                0,
+                "it may be a whole checkpoint"
+            );
+            let sealed = GcOptions { sealed: true, ..GcOptions::after(HOUR) };
+            assert_eq!(gc(&other, &sealed).condemned.len(), 1);
         });
         assert_condemned(&session.commit().unwrap_err());
         assert_eq!(live(&root), [1]);
@@ -331,4 +346,71 @@ fn an_incarnation_that_was_replaced_condemns_nothing() {
     assert_eq!((error.kind(), dirs(&root).len()), (ErrorKind::Conflict, 2));
     let other = session(&root, &save_plan(&wholes(), "1x1x1", 5));
     write_rank(&other, &wholes(), 0).unwrap();
+}
+
+/// Does something when the first bytes have moved.
+struct AtFirst<F>(Mutex<Option<F>>);
+
+impl<F: FnOnce() + Send> crate::Progress for AtFirst<F> {
+    fn begin(&self, _: &str, _: u64) {}
+    fn advance(&self, _: u64) {
+        let due = self.0.lock().unwrap().take();
+        due.into_iter().for_each(|other| other());
+    }
+    fn end(&self) {}
+}
+
+/// Writes a checkpoint of the root once more, in one piece, as `ckpt reshard` does within a root.
+fn reshard(root: &Root, number: u64, other: impl FnOnce() + Send) -> Result<u64> {
+    let region = |whole: &Whole| reshard::Region::whole(&whole.entry.shape).unwrap();
+    let wholes: Vec<_> = wholes().into_iter().map(|it| (region(&it), it)).collect();
+    let packed = wholes.iter().map(|(region, it)| (it.clone(), vec![region.clone()], Stored::Packed));
+    let memory = MemSource::new(&packed.collect::<Vec<_>>(), 1, Proof::Blocks);
+    let mut copy = plan_of(&memory, wholes.into_iter().map(|(region, _)| vec![(region, 0)]).collect());
+    copy.spec.step = Some(70);
+    let revision = format!("seq:{number}");
+    let source = native::open_root(&Stores::new(), root, Some(&revision), OpenOptions::new())?;
+    let mut sink = NativeSink::new(root.clone(), SinkOptions::new(run()));
+    let watched = AtFirst(Mutex::new(Some(other)));
+    let done = engine::run(&source, &mut sink, &copy, &RunOptions::default(), &watched, &Cancel::new());
+    assert!(watched.0.lock().unwrap().is_none(), "nothing moved");
+    Ok(done?.0.sequence.unwrap())
+}
+
+#[test]
+fn a_reshard_within_the_root_is_not_disturbed_by_what_is_collected_around_it() {
+    for Stage { root, .. } in stages() {
+        saved(&root, 1..=3);
+        let committed = reshard(&root, 1, || {
+            retired(&root, 1);
+            // Its source is condemned, and has its grace period; its own folder is young.
+            let done = gc(&root, &GcOptions::after(HOUR));
+            assert_eq!((done.condemned.len(), done.deleted.len(), done.spared.len()), (2, 0, 1));
+        });
+        assert!(committed.is_ok(), "{committed:?}");
+        assert_eq!(live(&root), [3, 70]);
+        gc(&root, &NOW);
+        assert_holds(&Loader::newest(&root, &run()).unwrap(), &wholes());
+        assert_eq!(Log::open(&root).unwrap().audit().unwrap().voids, []);
+    }
+}
+
+#[test]
+fn a_reshard_whose_source_is_deleted_under_it_fails_or_is_whole_and_never_between() {
+    for Stage { root, .. } in stages() {
+        saved(&root, 1..=2);
+        let outcome = reshard(&root, 1, || {
+            retired(&root, 1);
+            assert_eq!(gc(&root, &NOW).deleted.len(), 1);
+        });
+        let newest = Loader::newest(&root, &run()).unwrap();
+        match outcome {
+            Ok(_) => assert_eq!(live(&root), [2, 70]),
+            Err(error) => {
+                assert!(error.to_string().contains("step-00000001-"), "{error}");
+                assert_eq!(live(&root), [2]);
+            }
+        }
+        assert_holds(&newest, &wholes());
+    }
 }

@@ -33,7 +33,7 @@ pub(in crate::verbs) fn run(context: &Context<'_>, args: &cli::Gc) -> Result<exi
         .hint("give the folder or URL that holds commits/"));
     }
     let mut gc = GcOptions::after(args.grace);
-    (gc.orphans_after, gc.dry_run) = (args.orphans_after, args.dry_run);
+    (gc.orphans_after, gc.sealed, gc.dry_run) = (args.orphans_after, args.sealed, args.dry_run);
     let report = retention::collect(log.root(), &label(KEEPER)?, None, &gc, options())?;
     let mut warnings = Vec::new();
     if report.as_of_last_record {
@@ -82,6 +82,10 @@ impl Cleaned {
                     "no record names it; taken for a stopped save in {} without a write",
                     units::age(left)
                 ),
+                None if it.sealed => {
+                    "no record names it, and it may be a whole checkpoint: `ckpt inspect` it, or --sealed"
+                        .to_owned()
+                }
                 None => "no part of the store".to_owned(),
             };
             let run =
