@@ -85,7 +85,13 @@ impl Session {
     /// # Errors
     /// `Incompatible` for a rank outside the mesh; `Conflict` when the plan was committed and its parts are gone; the store's.
     pub fn writer(&self, rank: u32) -> Result<Writer> {
-        Writer::begin(self, rank)
+        let writer = Writer::begin(self, rank)?;
+        let (plan, dir) = (self.plan(), self.attempt());
+        if let Some(epoch) = plan.epoch().filter(|_| rank == 0) {
+            // A collection of garbage shall know a save that may still be committed.
+            crate::formats::native::Whose::new(plan.run(), epoch, plan.step()).put(self.root(), dir)?;
+        }
+        Ok(writer)
     }
 
     /// The ranks that have not finished, ascending; as the store has it now.

@@ -13,7 +13,7 @@ use reshard::Region;
 use super::{SavePlan, Session, replicas::Held, watch::Moment};
 use crate::{
     Error, Result,
-    formats::native::{Closed, Fill, Whose},
+    formats::native::{Closed, Fill},
 };
 
 /// One rank's half of a save. Dropped unfinished, it leaves nothing visible.
@@ -58,9 +58,6 @@ impl Writer {
                 planned.refuse_if_committed(root, session.log().state())?;
             }
             files.push(fill);
-        }
-        if let Some(epoch) = plan.epoch().filter(|_| rank == 0) {
-            Whose::new(plan.run(), epoch, plan.step()).put(root, &planned.dir)?;
         }
         let mut places = HashMap::new();
         for (file, fill) in files.iter().enumerate() {
