@@ -291,21 +291,23 @@ fn python_and_rust_agree_on_which_checkpoints_any_log_amounts_to() {
 
 /// The golden store is never regenerated, so this holds the reader to what was once promised.
 #[test]
-fn the_golden_store_of_version_1_reads_as_ever() {
-    let root = fixtures::path("native/v1");
-    let output = read(&root);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let model: Value = serde_json::from_slice(&fs::read(root.with_extension("json")).unwrap()).unwrap();
-    let newest = model["checkpoints"].as_array().unwrap().last().unwrap();
-    let tensors = newest["tensors"].as_array().unwrap();
-    assert!(!tensors.is_empty());
-    assert_eq!(found["tensors"].as_object().unwrap().len(), tensors.len());
-    for tensor in tensors {
-        let name = |key: &str| tensor[key].as_str().unwrap();
-        let read = &found["tensors"][format!("{}|{}", name("fqn"), name("role"))];
-        let want = json!([tensor["dtype"], tensor["shape"], tensor["sha256"], tensor["fingerprint"]]);
-        assert_eq!(*read, want, "{}", name("fqn"));
+fn the_golden_stores_of_version_1_read_as_ever() {
+    for name in ["native/v1", "native/v1_shared"] {
+        let root = fixtures::path(name);
+        let output = read(&root);
+        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+        let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let model: Value = serde_json::from_slice(&fs::read(root.with_extension("json")).unwrap()).unwrap();
+        let newest = model["checkpoints"].as_array().unwrap().last().unwrap();
+        let tensors = newest["tensors"].as_array().unwrap();
+        assert!(!tensors.is_empty());
+        assert_eq!(found["tensors"].as_object().unwrap().len(), tensors.len());
+        for tensor in tensors {
+            let name = |key: &str| tensor[key].as_str().unwrap();
+            let read = &found["tensors"][format!("{}|{}", name("fqn"), name("role"))];
+            let want = json!([tensor["dtype"], tensor["shape"], tensor["sha256"], tensor["fingerprint"]]);
+            assert_eq!(*read, want, "{}", name("fqn"));
+        }
     }
 }
 

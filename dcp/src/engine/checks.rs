@@ -105,6 +105,13 @@ impl FileChecks {
         self.table.is_some()
     }
 
+    /// What proves itself as a whole, as pieces: each block, each record.
+    pub(crate) fn units(&self) -> impl Iterator<Item = Range<usize>> + '_ {
+        let blocks = if self.table.is_some() { self.cuts.len() } else { 0 };
+        let blocks = (0..blocks).map(|block| block..block + 1);
+        blocks.chain(self.records.iter().map(|record| record.pieces.clone()))
+    }
+
     /// Whether something proves this piece.
     pub(crate) fn covers(&self, piece: usize) -> bool {
         self.table.is_some() || self.record_of(piece).is_some()

@@ -1,7 +1,8 @@
-//! What a user asks for, on any two formats: plan, convert, verify, compare, seal. Everything here works on catalogs
+//! What a user asks for, on any two formats: plan, convert, verify, compare, seal, copy. Everything here works on catalogs
 //! and byte ranges alone; `ckpt` and the trainer call it and only present what it returns.
 
 pub mod content;
+pub mod copy;
 mod crew;
 pub mod diff;
 pub mod doctor;

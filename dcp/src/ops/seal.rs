@@ -22,9 +22,9 @@
 
 mod pass;
 mod place;
-mod prints;
+pub(super) mod prints;
 
-use std::time::Instant;
+use std::{collections::BTreeSet, time::Instant};
 
 use bytes::Bytes;
 use fqn::{Registry, TensorId};
@@ -233,13 +233,14 @@ fn commit(
             )?;
         }
     }
-    let (run, metrics) = (&options.run, Default::default());
+    let (run, metrics, also) = (&options.run, Default::default(), BTreeSet::new());
     let what = Publication {
         run,
         epoch: None,
         parent: None,
         step,
         attempt: &attempt,
+        also: &also,
         metrics: &metrics,
         manifest: &encoded,
     };

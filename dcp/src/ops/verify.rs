@@ -7,10 +7,14 @@
 //!    any thread takes the next, reads it, compares block digests; CRC-32s are summed by record
 //! ```
 //!
-//! Invariants: it never stops at the first finding; every byte that a block table or a CRC-32 covers is read once; what
-//! nothing covers is counted and told, never passed off as proven; memory is one block for each thread.
+//! Invariants: it never stops at the first finding; every byte that a block table or a CRC-32 covers is read once, but for those
+//! that a [`Subset`] leaves out, which are counted; what nothing covers is counted and told, never passed off as proven; of a blob
+//! that is shared with other checkpoints only the blocks with bytes of this one are read; memory is one block for each thread.
+
+mod subset;
 
 use std::{
+    collections::HashMap,
     num::NonZeroUsize,
     sync::{
         Mutex, PoisonError,
@@ -25,8 +29,8 @@ use serde::Serialize;
 
 use super::crew;
 use crate::{
-    Cancel, Catalog, Chunks, Error, ErrorKind, FileId, Finding, FindingCode, Progress, Result, Severity,
-    Source,
+    Cancel, Catalog, Chunks, Error, ErrorKind, FileId, Finding, FindingCode, Location, Progress, Result,
+    Severity, Source,
     engine::{
         blame,
         checks::{Bad, Differs, FileChecks},
@@ -36,6 +40,9 @@ use crate::{
     },
 };
 
+use subset::Chooser;
+pub use subset::{Parts, Subset};
+
 /// What is verified, and with what.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifyOptions {
@@ -43,24 +50,6 @@ pub struct VerifyOptions {
     pub threads: NonZeroUsize,
     /// Which part of the bytes is read; cover and metadata are always checked in full.
     pub subset: Subset,
-}
-
-/// A part of the bytes, so that a large checkpoint can be verified a part a day.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Subset {
-    /// All of them.
-    #[default]
-    All,
-    /// No payload at all: metadata only.
-    Nothing,
-    /// Part `part` (from 0) of `of`: whole files, in turn.
-    Part {
-        /// Which one.
-        part: usize,
-        /// Of how many.
-        of: NonZeroUsize,
-    },
 }
 
 impl Default for VerifyOptions {
@@ -82,6 +71,26 @@ pub struct VerifyReport {
     pub bytes: u64,
     /// What proved them.
     pub checksums: Checksums,
+    /// Which part of the bytes was to be read.
+    pub coverage: Coverage,
+}
+
+/// Which part of the bytes that something could prove was to be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Coverage {
+    /// Whether it was all of them: only then the checkpoint as a whole was verified.
+    pub complete: bool,
+    /// The parts, where only some were wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parts: Option<Parts>,
+    /// Blocks, and records with a CRC-32, that were to be read.
+    pub units: u64,
+    /// Of how many.
+    pub of_units: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Of how many.
+    pub of_bytes: u64,
 }
 
 /// What proved bytes.
@@ -124,8 +133,10 @@ pub fn verify(
     for (entry, chunks) in catalog.iter() {
         findings.extend(cover(entry, chunks));
     }
-    let (targets, told) = targets(source, options.subset)?;
+    let nothing = options.subset == Subset::Nothing;
+    let (mut targets, told) = if nothing { Default::default() } else { targets(source)? };
     findings.extend(told);
+    let coverage = choose(&mut targets, options.subset);
     let mut checksums = Checksums::default();
     targets.iter().for_each(|target| checksums.count(target));
     let payload = Payload {
@@ -149,6 +160,7 @@ pub fn verify(
         tensors: catalog.tensors.len(),
         bytes: payload.bytes.into_inner(),
         checksums,
+        coverage,
     })
 }
 
@@ -198,34 +210,32 @@ struct Target {
     path: String,
     size: u64,
     checks: FileChecks,
-    /// Number of the first of its pieces among those of all.
+    /// Whether other checkpoints have bytes in it too: only blocks with chunks of this one are its concern.
+    shared: Option<Vec<std::ops::Range<u64>>>,
+    /// Its pieces that are read, ascending.
+    pieces: Vec<u32>,
+    /// Bytes of them.
+    wanted: u64,
+    /// Number of the first of these among those of all.
     first: usize,
     /// Whether it turned out that it can't be read, so that this is told once.
     lost: AtomicBool,
 }
 
-/// The files to read, and what is wrong with their checksums.
-fn targets(source: &dyn Source, subset: Subset) -> Result<(Vec<Target>, Vec<Finding>)> {
+/// The files, and what is wrong with their checksums.
+fn targets(source: &dyn Source) -> Result<(Vec<Target>, Vec<Finding>)> {
     let catalog = source.catalog();
     let known = known(source, catalog.files.len());
-    let (mut targets, mut told, mut first) = (Vec::new(), Vec::new(), 0);
+    let mut shared = shared(catalog);
+    let (mut targets, mut told) = (Vec::new(), Vec::new());
     for (at, (entry, known)) in catalog.files.iter().zip(&known).enumerate() {
-        let wanted = match subset {
-            Subset::All => true,
-            Subset::Nothing => false,
-            Subset::Part { part, of } => at % of == part,
-        };
-        if !wanted {
-            continue;
-        }
         let file = FileId(u32::try_from(at).map_err(|_| Error::internal("more than 2^32 files"))?);
         let checks = source.blocks(file).and_then(|table| FileChecks::new(entry, table, &known.records, &[]));
         match checks {
             Ok(checks) => {
-                let pieces = checks.cuts.len();
                 let (path, size, lost) = (entry.path.clone(), entry.size, AtomicBool::new(false));
-                targets.push(Target { file, path, size, checks, first, lost });
-                first += pieces;
+                let (shared, pieces) = (shared.remove(&file), Vec::new());
+                targets.push(Target { file, path, size, checks, shared, pieces, wanted: 0, first: 0, lost });
             }
             Err(error) if is_data(&error) => {
                 let finding = Finding::new(Severity::Error, FindingCode::DigestMismatch, error.to_string());
@@ -237,16 +247,93 @@ fn targets(source: &dyn Source, subset: Subset) -> Result<(Vec<Target>, Vec<Find
     Ok((targets, told))
 }
 
+/// What this checkpoint has in files that lie in other folders of the root: bytes from the first to the last of each chunk,
+/// ascending.
+fn shared(catalog: &Catalog) -> HashMap<FileId, Vec<std::ops::Range<u64>>> {
+    let of_root = |file: &FileId| catalog.file(*file).is_ok_and(|it| it.location == Location::InRoot);
+    let mut spans: HashMap<FileId, Vec<std::ops::Range<u64>>> = (0_u32..)
+        .map(FileId)
+        .take(catalog.files.len())
+        .filter(of_root)
+        .map(|file| (file, Vec::new()))
+        .collect();
+    if spans.is_empty() {
+        return spans;
+    }
+    for (entry, chunks) in catalog.iter() {
+        for chunk in &chunks.chunks {
+            let Some(spans) = spans.get_mut(&chunk.file) else { continue };
+            let end = chunk.span(entry.dtype).and_then(|span| span.checked_add(chunk.offset));
+            spans.push(chunk.offset..end.unwrap_or(u64::MAX));
+        }
+    }
+    for spans in spans.values_mut() {
+        spans.sort_unstable_by_key(|span| (span.start, span.end));
+        spans.dedup_by(|next, span| {
+            let meets = next.start <= span.end;
+            if meets {
+                span.end = span.end.max(next.end);
+            }
+            meets
+        });
+    }
+    spans
+}
+
+/// Decides which pieces are read.
+fn choose(targets: &mut [Target], subset: Subset) -> Coverage {
+    let all =
+        |targets: &[Target]| targets.iter().flat_map(Target::units).map(|(_, bytes)| bytes).sum::<u64>();
+    let (mut coverage, mut first) = (Coverage { of_bytes: all(targets), ..Coverage::default() }, 0);
+    let mut chooser = Chooser::new(subset, coverage.of_bytes);
+    for target in targets {
+        let mut pieces = Vec::new();
+        let mut wanted = 0;
+        for (unit, bytes) in target.units() {
+            coverage.of_units += 1;
+            if chooser.next() {
+                coverage.units += 1;
+                wanted += bytes;
+                pieces.extend(unit.filter_map(|piece| u32::try_from(piece).ok()));
+            }
+        }
+        coverage.bytes += wanted;
+        (target.first, target.wanted) = (first, wanted);
+        first += pieces.len();
+        target.pieces = pieces;
+    }
+    coverage.parts = subset.parts(coverage.of_bytes).filter(|_| coverage.units < coverage.of_units);
+    coverage.complete = subset != Subset::Nothing && coverage.units == coverage.of_units;
+    coverage
+}
+
+impl Target {
+    /// What proves itself as a whole: pieces, and bytes of them.
+    fn units(&self) -> impl Iterator<Item = (std::ops::Range<usize>, u64)> + '_ {
+        let range = |piece| self.checks.cuts.range(piece).unwrap_or_default();
+        let concerns = move |unit: &std::ops::Range<usize>| {
+            let Some(spans) = &self.shared else { return true };
+            let (start, end) = (range(unit.start).start, range(unit.end.saturating_sub(1)).end);
+            let at = spans.partition_point(|span| span.end <= start);
+            spans.get(at).is_some_and(|span| span.start < end)
+        };
+        let bytes = move |unit: std::ops::Range<usize>| {
+            let len = unit.clone().map(range).map(|it| it.end - it.start).sum();
+            (unit, len)
+        };
+        self.checks.units().filter(concerns).map(bytes)
+    }
+}
+
 impl Checksums {
     fn count(&mut self, target: &Target) {
-        let proven = target.checks.proven_bytes();
         if target.checks.has_blocks() {
             self.block_files += 1;
-            self.block_bytes += proven;
+            self.block_bytes += target.wanted;
         } else if target.checks.is_checked() {
             self.record_files += 1;
-            self.record_bytes += proven;
-            self.unproven_bytes += target.size.saturating_sub(proven);
+            self.record_bytes += target.wanted;
+            self.unproven_bytes += target.size.saturating_sub(target.checks.proven_bytes());
         } else {
             self.unproven_files += 1;
             self.unproven_bytes += target.size;
@@ -280,10 +367,12 @@ impl Payload<'_> {
             let piece = self.next.fetch_add(1, Ordering::Relaxed);
             let at = self.targets.partition_point(|target| target.first <= piece);
             let Some(target) = at.checked_sub(1).and_then(|at| self.targets.get(at)) else { return Ok(()) };
-            if piece - target.first >= target.checks.cuts.len() {
+            let Some(piece) =
+                target.pieces.get(piece - target.first).and_then(|it| usize::try_from(*it).ok())
+            else {
                 return Ok(());
-            }
-            if let Err(error) = self.piece(target, piece - target.first, &mut buffer, progress) {
+            };
+            if let Err(error) = self.piece(target, piece, &mut buffer, progress) {
                 // Other threads need not go on: this is not about the data.
                 self.next.store(usize::MAX / 2, Ordering::Relaxed);
                 return Err(error);

@@ -19,6 +19,7 @@
 //! * An incarnation that was replaced ([`begin_epoch`]) can't commit any more.
 //! * Where [`Replicas`] says so, ranks that hold a box and do not write it hand in its fingerprint ([`Writer::hold`]), and no
 //!   checkpoint is made of replicas that have drifted apart.
+//! * What a checkpoint shares with an earlier one ([`Sharing`]; off by default) was read, proven, and compared byte for byte.
 //! * Whoever commits believes the store: parts, sizes, block tables and cover are read and checked.
 //!
 //! # Example
@@ -55,6 +56,9 @@
 mod plan;
 mod replicas;
 mod session;
+mod sharing;
+#[cfg(test)]
+mod sharing_tests;
 #[cfg(test)]
 pub(crate) mod tests;
 mod watch;
@@ -62,5 +66,6 @@ mod writer;
 
 pub use plan::{Replicas, SavePlan, SaveSpec};
 pub use session::{SaveOptions, Session, begin_epoch};
+pub use sharing::Sharing;
 pub use watch::{Moment, Unwatched, Watch};
 pub use writer::{Writer, WriterDone};

@@ -6,6 +6,7 @@ use fqn::{Entry, Registry};
 use reshard::{Layout, Mesh, Region, StageSplit};
 use serde_json::{Map, Value, json};
 
+use super::Sharing;
 use crate::{
     Error, ObjectEntry, PathPart, Result, TargetSpec, TargetTensor,
     commit::{Label, MOST_METRICS, Metrics, Seq},
@@ -41,6 +42,8 @@ pub struct SaveSpec {
     pub replicas: Replicas,
     /// What was measured: retention can choose by it. The plan's digest does not cover it; those of the rank that commits count.
     pub metrics: Metrics,
+    /// What may refer to an earlier checkpoint instead of being written again; nothing by default.
+    pub sharing: Option<Sharing>,
     /// Tells attempts at one step apart: after a failure that leaves it open what the disk holds, the next one needs another.
     pub salt: String,
 }
@@ -85,6 +88,7 @@ struct Inner {
     digest: Sha256Digest,
     layout: Layout,
     replicas: Replicas,
+    sharing: Option<Sharing>,
     ranks: u32,
     /// Positions of tensors and of their regions, by rank.
     boxes: Vec<Vec<(u32, u32)>>,
@@ -96,8 +100,22 @@ impl SaveSpec {
     pub fn new(run: Label, registry: Registry, mesh: Mesh, step: u64) -> Self {
         let (objects, extra) = (Vec::new(), Map::new());
         let (split, epoch, parent, salt) = (StageSplit::default(), None, None, String::new());
-        let (replicas, metrics) = (Replicas::Off, Metrics::new());
-        Self { run, registry, mesh, split, objects, step, extra, epoch, parent, replicas, metrics, salt }
+        let (replicas, metrics, sharing) = (Replicas::Off, Metrics::new(), None);
+        Self {
+            run,
+            registry,
+            mesh,
+            split,
+            objects,
+            step,
+            extra,
+            epoch,
+            parent,
+            replicas,
+            metrics,
+            sharing,
+            salt,
+        }
     }
 
     /// Ties it to an incarnation of the run.
@@ -125,6 +143,13 @@ impl SaveSpec {
     #[must_use]
     pub const fn comparing(mut self, replicas: Replicas) -> Self {
         self.replicas = replicas;
+        self
+    }
+
+    /// Lets unchanged tensors refer to an earlier checkpoint.
+    #[must_use]
+    pub fn sharing(mut self, sharing: Sharing) -> Self {
+        self.sharing = Some(sharing);
         self
     }
 
@@ -158,7 +183,20 @@ impl SavePlan {
         })?;
         let digest = digest(&spec, &tensors)?;
         let boxes = boxes(&tensors, ranks);
-        let SaveSpec { run, mesh, split, objects, step, extra, epoch, parent, replicas, metrics, .. } = spec;
+        let SaveSpec {
+            run,
+            mesh,
+            split,
+            objects,
+            step,
+            extra,
+            epoch,
+            parent,
+            replicas,
+            metrics,
+            sharing,
+            ..
+        } = spec;
         let spec = TargetSpec {
             tensors,
             objects,
@@ -178,6 +216,7 @@ impl SavePlan {
             digest,
             layout,
             replicas,
+            sharing,
             ranks,
             boxes,
         })))
@@ -284,6 +323,10 @@ impl SavePlan {
         self.0.parent
     }
 
+    pub(super) fn sharing(&self) -> Option<&Sharing> {
+        self.0.sharing.as_ref()
+    }
+
     pub(super) fn spec(&self) -> Arc<TargetSpec> {
         Arc::clone(&self.0.spec)
     }
@@ -331,12 +374,16 @@ fn digest(spec: &SaveSpec, tensors: &[TargetTensor]) -> Result<Sha256Digest> {
         let bytes = Sha256Digest::of(&it.bytes);
         json!([it.key, path, it.encoding, it.reshard, it.preview, bytes])
     };
-    let head = json!({
+    let mut head = json!({
         "what": "save plan 2",
         "run": spec.run, "step": spec.step, "epoch": spec.epoch, "parent": spec.parent, "salt": spec.salt,
         "replicas": spec.replicas, "mesh": spec.mesh.to_string(), "split": spec.split, "extra": spec.extra,
         "objects": spec.objects.iter().map(object).collect::<Vec<_>>(),
     });
+    // Plans without it keep the digests that they had.
+    if let (Some(sharing), Some(head)) = (&spec.sharing, head.as_object_mut()) {
+        head.insert("sharing".to_owned(), sharing.to_json());
+    }
     let mut hasher = Sha256Hasher::new();
     hasher.update(head.to_string().as_bytes());
     let each = cores::try_map(tensors.len(), |at| tensors.get(at).map(digest_of).transpose())?;

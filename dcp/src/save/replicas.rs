@@ -15,7 +15,7 @@ use super::SavePlan;
 use crate::{
     Error, ErrorKind, Result,
     fingerprint::FingerprintSum,
-    formats::native::{Blob, Part, Parts, Planned},
+    formats::native::{Finished, Parts, Planned},
 };
 
 /// Names of boxes in a message.
@@ -79,12 +79,9 @@ pub(super) fn missing(plan: &SavePlan, parts: &Parts<'_>) -> Result<BTreeSet<u32
 }
 
 /// Compares what ranks handed in with what the writers wrote.
-pub(super) fn agree(plan: &SavePlan, parts: &Parts<'_>, files: &[(&Blob, Part)]) -> Result<()> {
-    let mut written: HashMap<(usize, &Region), (u32, FingerprintSum)> = HashMap::new();
-    for (blob, part) in files {
-        let boxes = blob.chunks.iter().zip(&part.boxes);
-        written.extend(boxes.map(|(chunk, sum)| ((chunk.tensor, &chunk.region), (blob.rank, *sum))));
-    }
+pub(super) fn agree(plan: &SavePlan, parts: &Parts<'_>, finished: &Finished<'_>) -> Result<()> {
+    let each = finished.sums().map(|(tensor, region, rank, sum)| ((tensor, region), (rank, sum)));
+    let written: HashMap<(usize, &Region), (u32, FingerprintSum)> = each.collect();
     let mut apart = Vec::new();
     for (rank, boxes) in plan.replicas_by_rank() {
         let note = parts.held(rank)?.ok_or_else(|| {

@@ -2,17 +2,22 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
+
+use reshard::Region;
 
 use super::{
     SavePlan, Writer, replicas,
     watch::{Moment, Unwatched, Watch},
 };
 use crate::{
-    Committed, Error, Place, Result,
+    Committed, Error, ErrorKind, Finding, FindingCode, Place, Result, Severity,
     commit::{CommitError, DirName, Label, Log, LogOptions, Seq, State, Void},
-    formats::native::{Blob, Part, Planned, Terms},
+    formats::native::{Base, Finished, Planned, Terms},
     manifest::Manifest,
     store::Root,
 };
@@ -43,6 +48,11 @@ struct Inner {
     planned: Planned,
     log: Mutex<Log>,
     options: SaveOptions,
+    /// The checkpoint that may be referred to, once it was wanted; or why there is none.
+    base: OnceLock<Result<Base, String>>,
+    /// Whether it was told that there is none.
+    told: AtomicBool,
+    findings: Mutex<Vec<Finding>>,
 }
 
 /// Begins an incarnation of a run: whatever an earlier one has not committed by now, it can't commit any more. One process does it,
@@ -63,9 +73,19 @@ impl Session {
     pub fn open(root: &Root, plan: &SavePlan, options: SaveOptions) -> Result<Self> {
         let log = Log::open_with(root, options.log.clone()).place(root.display_name())?;
         refuse_if_fenced(log.state(), plan).place(root.display_name())?;
-        let planned = Planned::new(log.state(), plan.run(), plan.spec())?;
-        let inner = Inner { root: root.clone(), plan: plan.clone(), planned, log: Mutex::new(log), options };
-        Ok(Self(Arc::new(inner)))
+        let mut planned = Planned::new(log.state(), plan.run(), plan.spec())?;
+        if let Some(sharing) = plan.sharing() {
+            planned = planned.sharing(|entry| sharing.takes(entry));
+        }
+        let (base, told, findings) = (OnceLock::new(), AtomicBool::new(false), Mutex::default());
+        let (root, plan, log) = (root.clone(), plan.clone(), Mutex::new(log));
+        Ok(Self(Arc::new(Inner { root, plan, planned, log, options, base, told, findings })))
+    }
+
+    /// What this process found wrong with the checkpoint that the save may refer to. Warnings: what was suspect is written anew.
+    #[must_use]
+    pub fn findings(&self) -> Vec<Finding> {
+        self.0.findings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The plan.
@@ -125,8 +145,8 @@ impl Session {
         let terms = Terms { epoch: plan.epoch(), parent, origin: None, metrics };
         let watch = &self.0.options.watch;
         let parts = self.0.planned.parts(&self.0.root);
-        let checked = |_: &Manifest, files: &[(&Blob, Part)]| {
-            replicas::agree(plan, &parts, files)?;
+        let checked = |_: &Manifest, finished: &Finished<'_>| {
+            replicas::agree(plan, &parts, finished)?;
             watch.at(Moment::Checked)
         };
         let landed = || watch.at(Moment::Landed);
@@ -143,6 +163,50 @@ impl Session {
 
     pub(super) fn options(&self) -> &SaveOptions {
         &self.0.options
+    }
+
+    /// The checkpoint that may be referred to, if the plan names one that can be read; it is told once if it can't.
+    pub(super) fn base(&self, rank: u32) -> Result<Option<&Base>> {
+        let Some(sharing) = self.0.plan.sharing() else { return Ok(None) };
+        let open = || match Base::open(&self.0.root, &self.log(), sharing.base, sharing.least) {
+            Ok(Some(base)) => Ok(base),
+            Ok(None) => Err(format!("checkpoint seq:{} is not there (any more)", sharing.base)),
+            Err(error) => Err(format!("checkpoint seq:{} can't be read: {error}", sharing.base)),
+        };
+        match self.0.base.get_or_init(open) {
+            Ok(base) => Ok(Some(base)),
+            Err(why) => {
+                if !self.0.told.swap(true, Ordering::Relaxed) {
+                    let text = format!("{why}: nothing is shared with it");
+                    self.suspect(rank, Finding::new(Severity::Warning, FindingCode::Other, text))?;
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    /// Notes a box of the base that could not be read, and tells who watches.
+    pub(super) fn suspect_box(&self, rank: u32, tensor: usize, region: &Region, error: &Error) -> Result<()> {
+        let code = match error.kind() {
+            ErrorKind::Corrupt => FindingCode::BlockMismatch,
+            ErrorKind::NotFound => FindingCode::MissingFile,
+            _ => FindingCode::Other,
+        };
+        let text = format!("can't be shared, and is written anew: {error}");
+        let mut finding = Finding::new(Severity::Warning, code, text).range(region);
+        if let Some(entry) = self.0.plan.tensor(tensor) {
+            finding = finding.tensor(entry.id());
+        }
+        self.suspect(rank, finding.hint("verify the earlier checkpoint: others may depend on the same bytes"))
+    }
+
+    fn suspect(&self, rank: u32, finding: Finding) -> Result<()> {
+        let tensor = finding.tensor.as_ref().map(ToString::to_string).unwrap_or_default();
+        let place = tensor + finding.range.as_deref().unwrap_or_default();
+        let why =
+            if place.is_empty() { finding.message.clone() } else { format!("{place} {}", finding.message) };
+        self.0.findings.lock().unwrap_or_else(PoisonError::into_inner).push(finding);
+        self.0.options.watch.at(Moment::Suspect { rank, why: &why })
     }
 
     pub(super) fn log(&self) -> MutexGuard<'_, Log> {

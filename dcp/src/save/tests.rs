@@ -108,7 +108,7 @@ pub(crate) fn assert_holds(loader: &Loader, wholes: &[Whole]) {
     }
 }
 
-fn refused<T: std::fmt::Debug>(result: Result<T>, kind: ErrorKind, parts: &[&str]) {
+pub(crate) fn refused<T: std::fmt::Debug>(result: Result<T>, kind: ErrorKind, parts: &[&str]) {
     let error = result.unwrap_err();
     assert_eq!(error.kind(), kind, "{error}");
     for part in parts {
@@ -162,7 +162,7 @@ fn many_writers_make_one_checkpoint_that_any_mesh_reads() {
 }
 
 /// Meshes of at most 64 ranks, and a few tensors whose rules fit any.
-fn models() -> impl Strategy<Value = (Mesh, Vec<Whole>)> {
+pub(crate) fn models() -> impl Strategy<Value = (Mesh, Vec<Whole>)> {
     let mesh = strategies::mesh().prop_filter("few ranks", |mesh| mesh.ranks() <= 64);
     let tensor = strategies::shape_and_rules(1)
         .prop_filter("few elements", |(shape, _)| shape.elements().is_some_and(|count| count <= 20_000));
@@ -542,6 +542,7 @@ impl Watch for Tale {
             }
             Moment::Checked => "checked",
             Moment::Landed => "landed",
+            Moment::Suspect { .. } => "suspect",
         };
         let mut told = self.told.lock().unwrap();
         if told.last().is_none_or(|last| last != word) {

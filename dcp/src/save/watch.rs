@@ -8,7 +8,8 @@ use crate::Result;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Moment<'a> {
-    /// Bytes of a rank's blobs were handed to the store: at most 1 MiB since the moment before. They are not durable yet.
+    /// Bytes of a rank's blobs were handed to the store, or found there: at most 1 MiB since the moment before. They are not
+    /// durable yet.
     Wrote {
         /// The writer.
         rank: u32,
@@ -16,6 +17,14 @@ pub enum Moment<'a> {
         done: u64,
         /// Bytes of boxes that this writer has to write.
         total: u64,
+    },
+    /// A box, or the whole checkpoint, that a save may refer to could not be read, or is damaged: what lies there is written
+    /// anew. The save goes on; whoever depends on the earlier checkpoint should know.
+    Suspect {
+        /// The writer.
+        rank: u32,
+        /// What could not be read, and why.
+        why: &'a str,
     },
     /// All boxes of a file are put: it is durable, its block table and its part too.
     FileDone {

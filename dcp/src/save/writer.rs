@@ -13,7 +13,7 @@ use reshard::Region;
 use super::{SavePlan, Session, replicas::Held, watch::Moment};
 use crate::{
     Error, Result,
-    formats::native::{Closed, Fill},
+    formats::native::{Closed, Fill, GroupFill, Told},
 };
 
 /// One rank's half of a save. Dropped unfinished, it leaves nothing visible.
@@ -22,11 +22,20 @@ pub struct Writer {
     session: Session,
     rank: u32,
     files: Vec<Fill>,
-    /// File and chunk of each box.
-    places: HashMap<(usize, Region), (usize, usize)>,
+    groups: Vec<GroupFill>,
+    places: HashMap<(usize, Region), Spot>,
     held: Held,
     done: AtomicU64,
     total: u64,
+}
+
+/// Where a box goes.
+#[derive(Debug, Clone, Copy)]
+enum Spot {
+    /// A chunk of a file.
+    File(usize, usize),
+    /// A box of a group: it may be found in the base.
+    Group(usize, usize),
 }
 
 /// What a writer has finished.
@@ -39,8 +48,12 @@ pub struct WriterDone {
     pub files: usize,
     /// Bytes of them, headers included.
     pub bytes: u64,
-    /// Of these files, those that an earlier writer of the same plan had finished.
+    /// Of its files, and its groups of boxes that may be shared, those that an earlier writer of the same plan had finished.
     pub kept: usize,
+    /// Boxes that were not written, but found in an earlier checkpoint.
+    pub shared: usize,
+    /// Bytes of them.
+    pub shared_bytes: u64,
 }
 
 impl Writer {
@@ -59,14 +72,28 @@ impl Writer {
             }
             files.push(fill);
         }
+        let mut groups = Vec::new();
+        for group in planned.groups_of(rank)? {
+            let group = GroupFill::new(root, planned, group, nonces)?;
+            if !group.is_kept() {
+                planned.refuse_if_committed(root, session.log().state())?;
+            }
+            groups.push(group);
+        }
         let mut places = HashMap::new();
+        for (nth, group) in groups.iter().enumerate() {
+            let boxes = group.boxes().enumerate();
+            places
+                .extend(boxes.map(|(at, (tensor, region))| ((tensor, region.clone()), Spot::Group(nth, at))));
+        }
         for (file, fill) in files.iter().enumerate() {
             let boxes = fill.boxes().enumerate().filter(|(_, (_, region))| !region.is_empty());
-            places.extend(boxes.map(|(at, (tensor, region))| ((tensor, region.clone()), (file, at))));
+            places
+                .extend(boxes.map(|(at, (tensor, region))| ((tensor, region.clone()), Spot::File(file, at))));
         }
         let (done, total) = (AtomicU64::new(0), plan.bytes_of(rank));
         let held = Held::new(plan, rank);
-        Ok(Self { session: session.clone(), rank, files, places, held, done, total })
+        Ok(Self { session: session.clone(), rank, files, groups, places, held, done, total })
     }
 
     /// The rank.
@@ -95,12 +122,21 @@ impl Writer {
         if region.is_empty() {
             return Ok(());
         }
-        let place = self.places.get(&(tensor, region.clone()));
-        let Some(&(file, chunk)) = place else { return Err(named(not_ours(plan, tensor, region))) };
-        let Some(fill) = self.files.get(file) else { return Err(Error::internal("a box of no file")) };
-        let closed =
-            fill.put(self.session.planned(), chunk, bytes, &|bytes| self.wrote(bytes)).map_err(named)?;
-        self.told(fill, closed)
+        let planned = self.session.planned();
+        match self.places.get(&(tensor, region.clone())) {
+            None => Err(named(not_ours(plan, tensor, region))),
+            Some(&Spot::File(file, chunk)) => {
+                let fill = self.files.get(file).ok_or_else(|| Error::internal("a box of no file"))?;
+                let closed = fill.put(planned, chunk, bytes, &|bytes| self.wrote(bytes)).map_err(named)?;
+                self.told(fill, closed)
+            }
+            Some(&Spot::Group(group, at)) => {
+                let group = self.groups.get(group).ok_or_else(|| Error::internal("a box of no group"))?;
+                let base = if group.is_kept() { None } else { self.session.base(self.rank)? };
+                let teller = Teller { writer: self, tensor, region };
+                group.put(planned, at, bytes, base, &teller).map_err(named)
+            }
+        }
     }
 
     /// Hands in a box of [`SavePlan::replicas_of`], which another rank writes: only its fingerprint is kept.
@@ -125,17 +161,23 @@ impl Writer {
             let closed = fill.close_if_open(self.session.planned())?;
             self.told(fill, closed)?;
         }
+        self.groups.iter().try_for_each(GroupFill::require_closed)?;
+        let groups: Vec<_> = self.groups.iter().map(GroupFill::done).collect();
         self.held.finish(self.rank, &self.session.planned().parts(self.session.root()))?;
         Ok(WriterDone {
             rank: self.rank,
-            files: self.files.len(),
-            bytes: self.files.iter().map(Fill::size).sum(),
-            kept: self.files.iter().filter(|fill| fill.is_kept()).count(),
+            files: self.files.len() + groups.iter().map(|group| group.files).sum::<usize>(),
+            bytes: self.files.iter().map(Fill::size).chain(groups.iter().map(|group| group.bytes)).sum(),
+            kept: self.files.iter().filter(|fill| fill.is_kept()).count()
+                + self.groups.iter().filter(|group| group.is_kept()).count(),
+            shared: groups.iter().map(|group| group.shared).sum(),
+            shared_bytes: groups.iter().map(|group| group.shared_bytes).sum(),
         })
     }
 
     fn refuse_missing(&self) -> Result<()> {
-        let missing: Vec<_> = self.files.iter().flat_map(Fill::missing).collect();
+        let in_groups = self.groups.iter().flat_map(GroupFill::missing);
+        let missing: Vec<_> = self.files.iter().flat_map(Fill::missing).chain(in_groups).collect();
         let Some((tensor, region)) = missing.first() else { return self.refuse_missing_held() };
         let name =
             self.session.plan().tensor(*tensor).map(|entry| entry.id().to_string()).unwrap_or_default();
@@ -168,6 +210,28 @@ impl Writer {
             }
             Closed::Not | Closed::Before => Ok(()),
         }
+    }
+}
+
+/// Tells of one box.
+struct Teller<'w> {
+    writer: &'w Writer,
+    tensor: usize,
+    region: &'w Region,
+}
+
+impl Told for Teller<'_> {
+    fn wrote(&self, bytes: u64) -> Result<()> {
+        self.writer.wrote(bytes)
+    }
+
+    fn file(&self, path: &str) -> Result<()> {
+        let rank = self.writer.rank;
+        self.writer.session.options().watch.at(Moment::FileDone { rank, path })
+    }
+
+    fn suspect(&self, error: &Error) -> Result<()> {
+        self.writer.session.suspect_box(self.writer.rank, self.tensor, self.region, error)
     }
 }
 

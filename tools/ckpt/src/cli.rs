@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
-use crate::{output, progress, target::Target};
+use crate::{output, progress, subset::Share, target::Target};
 
 const DEFAULT_MEMORY: &str = "512MiB";
 
@@ -99,6 +99,8 @@ pub(crate) enum Verb {
     Reshard(Reshard),
     /// Write the model in a form that other software loads: safetensors, a Hugging Face folder, .pt, torch DCP.
     Export(Export),
+    /// Copy checkpoints of a native store into a root, byte for byte, so that they need no other folder.
+    Copy(Copy),
     /// Compare two checkpoints, tensor by tensor, worst first.
     Diff(Diff),
     /// List the checkpoints of a root, newest first.
@@ -176,8 +178,14 @@ pub(crate) struct Verify {
     /// Check metadata and sizes only; read no tensor data.
     #[arg(long)]
     pub(crate) structure_only: bool,
+    /// Read only a part of the data: 10%, 5GiB, or 3/7; parts 1/7 to 7/7 together read every block once.
+    #[arg(long, value_name = "PART", conflicts_with = "structure_only")]
+    pub(crate) subset: Option<Share>,
+    /// With --subset: another number divides the data into other parts.
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "subset")]
+    pub(crate) subset_seed: u64,
     /// Note in the root's log what was found: the newest checkpoint that was found whole is never forgotten.
-    #[arg(long, conflicts_with = "structure_only")]
+    #[arg(long, conflicts_with_all = ["structure_only", "subset"])]
     pub(crate) record: bool,
 }
 
@@ -449,6 +457,29 @@ pub(crate) struct Export {
     pub(crate) naming: Naming,
     #[command(flatten)]
     pub(crate) writing: Writing,
+}
+
+/// Copy into a root.
+#[derive(Debug, Args)]
+pub(crate) struct Copy {
+    /// Checkpoints of native stores: PATH[@REVISION].
+    #[arg(required = true, num_args = 1..)]
+    pub(crate) sources: Vec<Target>,
+    /// Root to copy them to; it gains commits.
+    #[arg(required = true)]
+    pub(crate) target: String,
+    /// Every checkpoint of the root, oldest first.
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Run to commit them to; their own when not given.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) run: Option<String>,
+    /// Name for the copy.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) tag: Option<String>,
+    /// Show what would be copied and write nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 }
 
 /// Compare two checkpoints.

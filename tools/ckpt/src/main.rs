@@ -15,6 +15,7 @@ mod files;
 mod interrupt;
 mod output;
 mod progress;
+mod subset;
 mod target;
 mod verbs;
 

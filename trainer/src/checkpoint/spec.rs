@@ -79,6 +79,7 @@ impl Described {
             // What is held in copies is small (norms, ties), and copies that drift apart would go unseen.
             replicas: Replicas::ALL,
             metrics: metrics(state),
+            sharing: None,
             salt: format!("{}.{attempt}", self.epoch),
         };
         SavePlan::new(spec).place(format!("save of step {}", state.step))

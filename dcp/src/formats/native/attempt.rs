@@ -69,6 +69,17 @@ impl FileNames {
         Self { key: format!("r{rank:05}-{number:04}") }
     }
 
+    /// The `number`th group of boxes of a writer that may be found unchanged.
+    pub(super) fn of_group(rank: u32, number: usize) -> Self {
+        Self { key: format!("r{rank:05}-s{number:04}") }
+    }
+
+    /// A file of boxes of a group that were not found unchanged. Which these are is known only when they are put, so that each
+    /// such file has a nonce of its own.
+    pub(super) fn rest_of(group: &Self, nonce: Nonce) -> Self {
+        Self { key: format!("{}-{nonce}", group.key) }
+    }
+
     /// The file of large objects.
     pub(super) fn of_objects() -> Self {
         Self { key: "objects".to_owned() }

@@ -1,8 +1,10 @@
 //! The catalog of what a sink wrote, from the spec, the layout and what the parts say.
 
-use fqn::Entry;
+use std::collections::HashMap;
 
-use super::{layout::Blob, objects::ObjectBlob, part::Part};
+use fqn::{Dims, Entry};
+
+use super::{objects::ObjectBlob, part::Part, planned::Finished, sharing::SharedBox};
 use crate::{
     BlockRef, Catalog, Chunk, Chunks, Error, FileEntry, FileId, Format, Location, Place, Result, TargetSpec,
     cores,
@@ -10,22 +12,24 @@ use crate::{
     manifest::{Manifest, Origin},
 };
 
-/// Checks that chunks tile every tensor, and returns the manifest. `files` are the finished ones, each with its blob,
-/// that of the large objects last.
+/// Checks that chunks tile every tensor, and returns the manifest. Its files are those of the attempt, then those of others that
+/// are referred to.
 ///
 /// # Errors
 /// `Corrupt` for tensors that are not tiled, `Internal` for parts that name no tensor of the spec.
 pub(super) fn manifest(
     spec: &TargetSpec,
-    files: &[(&Blob, Part)],
+    finished: &Finished<'_>,
     objects: &ObjectBlob,
     origin: Option<Origin>,
 ) -> Result<Manifest> {
     let mut catalog = Catalog::new(Format::Native);
     catalog.variant = "native store, version 1".to_owned();
-    catalog.files = files.iter().map(|(_, part)| file_of(part)).collect();
-    let mut chunks = chunks_of(spec, files)?;
-    let sums = sums_of(spec, files)?;
+    catalog.files = finished.files.iter().map(|(_, part)| file_of(part)).collect();
+    let last = file_id(catalog.files.len().saturating_sub(1))?;
+    let mut chunks = chunks_of(spec, finished)?;
+    refer(&mut catalog.files, &mut chunks, finished)?;
+    let sums = sums_of(spec, finished)?;
     cores::try_each(spec.tensors.len(), |at| match (spec.tensors.get(at), chunks.get(at)) {
         (Some(tensor), Some(chunks)) => check_cover(&tensor.entry, chunks),
         _ => Err(Error::internal("a tensor without a list of chunks")),
@@ -38,7 +42,6 @@ pub(super) fn manifest(
     catalog.objects.clone_from(&spec.objects);
     (catalog.step, catalog.mesh, catalog.split) = (spec.step, spec.mesh.clone(), spec.split.clone());
     catalog.extra.clone_from(&spec.extra);
-    let last = file_id(files.len().saturating_sub(1))?;
     let places = objects.place(&mut catalog.objects, last);
     let mut manifest = Manifest::new(catalog);
     (manifest.objects, manifest.origin) = (places, origin);
@@ -50,9 +53,12 @@ pub(super) fn manifest(
 /// # Errors
 /// As a commit's.
 #[cfg(any(test, feature = "testing"))]
-pub(crate) fn manifest_of_parts(planned: &super::Planned, files: &[(Blob, Part)]) -> Result<Manifest> {
-    let files: Vec<(&Blob, Part)> = files.iter().map(|(blob, part)| (blob, part.clone())).collect();
-    manifest(&planned.spec, &files, &ObjectBlob::of(&[])?, None)
+pub(crate) fn manifest_of_parts(
+    planned: &super::Planned,
+    files: &[(super::layout::Blob, Part)],
+) -> Result<Manifest> {
+    let files = files.iter().map(|(blob, part)| (std::borrow::Cow::Borrowed(blob), part.clone())).collect();
+    manifest(&planned.spec, &Finished { files, shared: Vec::new() }, &ObjectBlob::of(&[])?, None)
 }
 
 fn check_cover(entry: &Entry, chunks: &Chunks) -> Result<()> {
@@ -76,9 +82,9 @@ fn file_id(at: usize) -> Result<FileId> {
 }
 
 /// Chunks of each tensor, in the order of the files.
-fn chunks_of(spec: &TargetSpec, files: &[(&Blob, Part)]) -> Result<Vec<Chunks>> {
+fn chunks_of(spec: &TargetSpec, finished: &Finished<'_>) -> Result<Vec<Chunks>> {
     let mut chunks = vec![Chunks::default(); spec.tensors.len()];
-    for (at, (blob, _)) in files.iter().enumerate() {
+    for (at, (blob, _)) in finished.files.iter().enumerate() {
         let file = file_id(at)?;
         for chunk in &blob.chunks {
             let list = chunks.get_mut(chunk.tensor).ok_or_else(|| Error::internal("a chunk of no tensor"))?;
@@ -89,16 +95,53 @@ fn chunks_of(spec: &TargetSpec, files: &[(&Blob, Part)]) -> Result<Vec<Chunks>> 
     Ok(chunks)
 }
 
-/// What the parts' sums add up to, for each tensor.
-fn sums_of(spec: &TargetSpec, files: &[(&Blob, Part)]) -> Result<Vec<FingerprintSum>> {
-    let mut sums = vec![FingerprintSum::default(); spec.tensors.len()];
-    for (_, part) in files {
-        for (tensor, sum) in &part.done.sums {
-            let slot = sums.get_mut(*tensor);
-            *slot.ok_or_else(|| {
-                Error::corrupt(format!("its part names tensor {tensor}, which the plan has not"))
-            })? += *sum;
+/// Adds the chunks that lie in blobs of other attempts, and these blobs, each once.
+fn refer(files: &mut Vec<FileEntry>, chunks: &mut [Chunks], finished: &Finished<'_>) -> Result<()> {
+    let mut known: HashMap<String, FileId> = HashMap::new();
+    for shared in &finished.shared {
+        let mut ids = Vec::with_capacity(shared.files.len());
+        for file in &shared.files {
+            let id = match known.get(&file.path) {
+                Some(id) => *id,
+                None => {
+                    let id = file_id(files.len())?;
+                    files.push(file.clone());
+                    known.insert(file.path.clone(), id);
+                    id
+                }
+            };
+            if usize::try_from(id.0).ok().and_then(|at| files.get(at)) != Some(file) {
+                return Err(Error::corrupt(format!(
+                    "{}: ranks refer to it and disagree on what it is",
+                    file.path
+                )));
+            }
+            ids.push(id);
         }
+        for SharedBox { tensor, pieces, .. } in &shared.boxes {
+            let list = chunks.get_mut(*tensor).ok_or_else(|| Error::internal("a box of no tensor"))?;
+            for (file, piece) in pieces {
+                let file = usize::try_from(*file).ok().and_then(|at| ids.get(at)).copied();
+                let file = file.ok_or_else(|| Error::internal("a piece in no file"))?;
+                let (region, strides) =
+                    (piece.region.clone(), piece.strides.as_deref().map(Dims::from_slice));
+                list.chunks.push(Chunk { region, file, offset: piece.offset, strides, record: None });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What the sums of parts and notes add up to, for each tensor.
+fn sums_of(spec: &TargetSpec, finished: &Finished<'_>) -> Result<Vec<FingerprintSum>> {
+    let mut sums = vec![FingerprintSum::default(); spec.tensors.len()];
+    let written = finished.files.iter().flat_map(|(_, part)| part.done.sums.iter().copied());
+    let boxes = finished.shared.iter().flat_map(|shared| &shared.boxes);
+    for (tensor, sum) in written.chain(boxes.map(|it| (it.tensor, it.sum))) {
+        let slot = sums.get_mut(tensor);
+        *slot.ok_or_else(|| {
+            Error::corrupt(format!("its part names tensor {tensor}, which the plan has not"))
+        })? += sum;
     }
     Ok(sums)
 }

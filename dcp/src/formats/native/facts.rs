@@ -1,6 +1,6 @@
 //! What people are told of a checkpoint beside its catalog: which record committed it, and what proves its bytes.
 
-use std::fmt;
+use std::{collections::BTreeSet, fmt};
 
 use serde::Serialize;
 
@@ -97,8 +97,19 @@ pub(super) fn integrity(catalog: &Catalog) -> String {
     let foreign =
         catalog.files.iter().filter(|file| matches!(file.location, Location::External { .. })).count();
     let seal = if foreign > 0 { format!("; {foreign} files lie outside, untouched") } else { String::new() };
+    let shared: Vec<&str> = catalog
+        .files
+        .iter()
+        .filter(|file| file.location == Location::InRoot)
+        .filter_map(|file| file.path.split('/').next())
+        .collect();
+    let folders = shared.iter().collect::<BTreeSet<_>>().len();
+    let shared = match shared.len() {
+        0 => String::new(),
+        count => format!("; {count} files are shared with {folders} other folders of the root"),
+    };
     format!(
-        "SHA-256 of every block of {hashed} of {files} files, rooted in the manifest; fingerprints of {printed} of {tensors} tensors{seal}"
+        "SHA-256 of every block of {hashed} of {files} files, rooted in the manifest; fingerprints of {printed} of {tensors} tensors{seal}{shared}"
     )
 }
 

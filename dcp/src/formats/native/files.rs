@@ -13,6 +13,9 @@ use crate::{
 const TABLE_HEAD: u64 = 32;
 const TABLE_BLOCK: u64 = 4 + 4 + 1 + 32;
 
+/// Most bytes of the block table of a file that other checkpoints have chunks in.
+const SHARED_TABLE: u64 = 256 << 20;
+
 /// The files of one checkpoint.
 #[derive(Debug)]
 pub(super) struct Files {
@@ -93,6 +96,9 @@ impl Files {
         let table = match (&entry.blocks, &entry.location) {
             (None, _) => None,
             (Some(blocks), Location::InRoot) => {
+                // Chunks of other checkpoints lie in it too, and they made blocks.
+                let most = entry.size.saturating_mul(TABLE_BLOCK).saturating_add(TABLE_HEAD);
+                let longest = longest.max(most.min(SHARED_TABLE));
                 Some((object_path(&in_root(&blocks.path)?)?, blocks.root, longest))
             }
             (Some(blocks), _) => Some((object_path(&in_step(&blocks.path))?, blocks.root, longest)),

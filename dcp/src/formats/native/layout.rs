@@ -71,18 +71,33 @@ pub(super) enum Heads {
     Digests,
 }
 
-/// The blobs of the spec's tensors that ranks write which `wanted` says yes to.
+/// Boxes of one rank that may be found unchanged in an earlier checkpoint. What becomes of each is decided when it is put, so
+/// the layout has no blob for them.
+#[derive(Debug, Clone)]
+pub(crate) struct Group {
+    pub(super) names: FileNames,
+    /// The rank that has them.
+    pub(crate) rank: u32,
+    /// Position of the tensor, and the box.
+    pub(crate) boxes: Vec<(usize, Region)>,
+}
+
+/// The blobs of what `wanted` says yes to, asked for a tensor's position and a rank.
 ///
 /// # Errors
 /// `Incompatible` for chunks that do not fill whole bytes, `Internal` for regions outside their tensors.
-pub(super) fn blobs(spec: &TargetSpec, wanted: impl Fn(u32) -> bool, heads: Heads) -> Result<Vec<Blob>> {
+pub(super) fn blobs(
+    spec: &TargetSpec,
+    wanted: impl Fn(usize, u32) -> bool,
+    heads: Heads,
+) -> Result<Vec<Blob>> {
     let ranks: Vec<(u32, Vec<Piece<'_>>)> = by_rank(spec, wanted).into_iter().collect();
     let told = Told::new(spec);
     let blobs_of = |at: usize| {
         let (rank, pieces) = ranks.get(at).ok_or_else(|| Error::internal("a rank that is not there"))?;
         let each = packed(spec, pieces)?.into_iter().enumerate();
         let made = each.map(|(number, pieces)| {
-            let mut blob = blob(&told, (*rank, number), &pieces)?;
+            let mut blob = blob(&told, (*rank, FileNames::of_rank(*rank, number)), &pieces)?;
             if heads == Heads::Digests {
                 blob.head = Bytes::new();
             }
@@ -97,13 +112,28 @@ pub(super) fn blobs(spec: &TargetSpec, wanted: impl Fn(u32) -> bool, heads: Head
     Ok(blobs)
 }
 
-/// The names of all blobs of the spec's tensors, each with the rank that writes it.
+/// The groups of what `wanted` says yes to; as large as blobs would be.
 ///
 /// # Errors
 /// As [`blobs`].
-pub(super) fn names(spec: &TargetSpec) -> Result<Vec<(u32, FileNames)>> {
+pub(super) fn groups(spec: &TargetSpec, wanted: impl Fn(usize, u32) -> bool) -> Result<Vec<Group>> {
+    let mut groups = Vec::new();
+    for (rank, pieces) in by_rank(spec, wanted) {
+        for (number, pieces) in packed(spec, &pieces)?.into_iter().enumerate() {
+            let boxes = pieces.into_iter().map(|(tensor, region)| (tensor, region.clone())).collect();
+            groups.push(Group { names: FileNames::of_group(rank, number), rank, boxes });
+        }
+    }
+    Ok(groups)
+}
+
+/// The names of these blobs, each with the rank that writes it.
+///
+/// # Errors
+/// As [`blobs`].
+pub(super) fn names(spec: &TargetSpec, wanted: impl Fn(usize, u32) -> bool) -> Result<Vec<(u32, FileNames)>> {
     let mut names = Vec::new();
-    for (rank, pieces) in by_rank(spec, |_| true) {
+    for (rank, pieces) in by_rank(spec, wanted) {
         let count = packed(spec, &pieces)?.len();
         names.extend((0..count).map(|number| (rank, FileNames::of_rank(rank, number))));
     }
@@ -114,13 +144,13 @@ pub(super) fn names(spec: &TargetSpec) -> Result<Vec<(u32, FileNames)>> {
 pub(super) type Piece<'s> = (usize, &'s Region);
 
 /// What each rank writes. Empty boxes are left out, but for one of a tensor that is empty itself.
-fn by_rank(spec: &TargetSpec, wanted: impl Fn(u32) -> bool) -> BTreeMap<u32, Vec<Piece<'_>>> {
+fn by_rank(spec: &TargetSpec, wanted: impl Fn(usize, u32) -> bool) -> BTreeMap<u32, Vec<Piece<'_>>> {
     let mut ranks: BTreeMap<u32, Vec<Piece<'_>>> = BTreeMap::new();
     for (at, tensor) in spec.tensors.iter().enumerate() {
         let hollow = tensor.entry.shape.contains(&0);
         let kept = tensor.regions.iter().filter(|(region, _)| hollow || !region.is_empty());
         let kept = kept.take(if hollow { 1 } else { usize::MAX });
-        for (region, rank) in kept.filter(|(_, rank)| wanted(*rank)) {
+        for (region, rank) in kept.filter(|(_, rank)| wanted(at, *rank)) {
             ranks.entry(*rank).or_default().push((at, region));
         }
     }
@@ -186,8 +216,13 @@ fn put(out: &mut Vec<u8>, before: &[u8], value: &(impl Serialize + ?Sized)) -> R
     serde_json::to_writer(out, value).map_err(|error| Error::internal(error.to_string()))
 }
 
-fn blob(told: &Told<'_>, (rank, number): (u32, usize), pieces: &[Piece<'_>]) -> Result<Blob> {
-    let (spec, names) = (told.spec, FileNames::of_rank(rank, number));
+/// One blob of these pieces, in this order.
+pub(super) fn blob_of(spec: &TargetSpec, rank: u32, names: FileNames, pieces: &[Piece<'_>]) -> Result<Blob> {
+    blob(&Told::new(spec), (rank, names), pieces)
+}
+
+fn blob(told: &Told<'_>, (rank, names): (u32, FileNames), pieces: &[Piece<'_>]) -> Result<Blob> {
+    let spec = told.spec;
     let mut header = HeaderBuilder::new();
     let mut about = br#"{"store":"native","version":1,"chunks":{"#.to_vec();
     for (nth, ((tensor, region), name)) in pieces.iter().zip(names_of(told, pieces)?).enumerate() {
@@ -284,7 +319,7 @@ mod tests {
         let row =
             |name: &str, mib| tensor(name, Role::Param, Dtype::U8, &[mib * MIB], &[(&[0], &[mib * MIB], 0)]);
         let spec = spec(vec![row("a", 300), row("b", 200), row("c", 20), row("d", 2000), row("e", 1)]);
-        let blobs = blobs(&spec, |_| true, Heads::Bytes).unwrap();
+        let blobs = blobs(&spec, |_, _| true, Heads::Bytes).unwrap();
         let tensors: Vec<Vec<usize>> =
             blobs.iter().map(|blob| blob.chunks.iter().map(|it| it.tensor).collect()).collect();
         assert_eq!(tensors, [vec![0, 1], vec![2], vec![3], vec![4]]);
@@ -306,7 +341,7 @@ mod tests {
                 &[(&[0, 0], &[0, 3], 0), (&[0, 0], &[0, 3], 1)],
             ),
         ]);
-        let blobs = blobs(&spec, |_| true, Heads::Bytes).unwrap();
+        let blobs = blobs(&spec, |_, _| true, Heads::Bytes).unwrap();
         let len = usize::try_from(u64::from_le_bytes(blobs[0].head[..8].try_into().unwrap())).unwrap();
         let json: Map<String, Value> = serde_json::from_slice(&blobs[0].head[8..8 + len]).unwrap();
         let mut names: Vec<&str> = json.keys().map(String::as_str).collect();

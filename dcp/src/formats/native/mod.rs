@@ -9,6 +9,7 @@
 //! ```
 //!
 //! The contract is `FORMAT.md`. Invariants:
+//! * what is referred to instead of written was proven and compared first (see [`sharing`]);
 //! * a part names only what is durable, is put once, and decides which of two writers' blobs counts; names of unfinished
 //!   blobs are never used again;
 //! * the committer believes what lies in the store, never what it was told: parts, sizes, block tables and cover are read
@@ -31,6 +32,7 @@ mod part;
 mod planned;
 mod publish;
 mod revision;
+mod sharing;
 mod sink;
 mod source;
 mod whose;
@@ -41,13 +43,13 @@ pub(crate) use catalog::manifest_of_parts;
 pub use facts::{CommitFacts, utc};
 pub(crate) use files::nanoseconds;
 pub(crate) use fill::{Closed, Fill};
-pub(crate) use layout::Blob;
 pub(crate) use objects::ObjectBlob;
 pub use open::{open, open_in, open_record, open_root};
-pub(crate) use part::{Part, Parts};
-pub(crate) use planned::{Planned, Terms};
+pub(crate) use part::Parts;
+pub(crate) use planned::{Finished, Planned, Terms};
 pub(crate) use publish::{Publication, publish};
 pub use revision::{Revision, RevisionError};
+pub(crate) use sharing::{Base, GroupFill, Told};
 pub use sink::{NativeSink, SinkOptions};
 pub use source::NativeSource;
 pub(crate) use whose::Whose;

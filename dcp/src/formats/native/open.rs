@@ -3,7 +3,7 @@
 use super::{NativeSource, Revision, facts::CommitFacts, files::Files};
 use crate::{
     Error, ErrorKind, Format, Place, Result,
-    commit::{Action, DirName, Log, LogOptions, ManifestRef, Record, Seq},
+    commit::{Action, Checkpoint, DirName, Log, LogOptions, ManifestRef, Record, Seq},
     digest::Sha256Digest,
     formats::OpenOptions,
     manifest::{Manifest, manifest_digest, manifest_name},
@@ -126,6 +126,16 @@ pub fn open_record(
     Ok(described(source, &format!("committed as seq {seq}")))
 }
 
+/// A committed checkpoint as one that others refer to: without its objects.
+///
+/// # Errors
+/// `Corrupt` where its manifest is missing or damaged; the store's.
+pub(super) fn base_of(root: &Root, seq: Seq, checkpoint: &Checkpoint) -> Result<NativeSource> {
+    let dir = &checkpoint.attempt;
+    let manifest = manifest_of(root, seq, dir, checkpoint.manifest).place(root.display_name())?;
+    bare(&Stores::new(), root, dir.as_str(), manifest, false)
+}
+
 /// The manifest that record `seq` commits.
 fn manifest_of(
     root: &Root,
@@ -216,8 +226,21 @@ fn assemble(
     options: OpenOptions,
 ) -> Result<NativeSource> {
     let lenient = options.is_lenient();
+    let mut source = bare(stores, root, dir, (digest, manifest), lenient)?;
+    source.fill_objects(lenient)?;
+    Ok(source)
+}
+
+/// Without the bytes of large objects.
+fn bare(
+    stores: &Stores,
+    root: &Root,
+    dir: &str,
+    (digest, manifest): (Sha256Digest, Manifest),
+    lenient: bool,
+) -> Result<NativeSource> {
     let files = Files::new(root.clone(), dir, &manifest.catalog, stores.clone(), lenient)?;
-    let mut source = NativeSource {
+    Ok(NativeSource {
         root: root.clone(),
         dir: dir.to_owned(),
         digest,
@@ -226,9 +249,7 @@ fn assemble(
         committed: None,
         log: None,
         forgiven: Vec::new(),
-    };
-    source.fill_objects(lenient)?;
-    Ok(source)
+    })
 }
 
 /// Says in the catalog's variant what it is and how far it can be trusted.

@@ -4,7 +4,11 @@
 //! Invariants: everything here follows from the spec, the run and the log, so that all writers of one plan agree without a
 //! message; a commit believes the store alone.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    borrow::Cow,
+    collections::{BTreeSet, HashSet},
+    sync::Arc,
+};
 
 use fqn::Entry;
 use reshard::Region;
@@ -12,13 +16,14 @@ use reshard::Region;
 use super::{
     attempt::{FileNames, attempt_of},
     catalog,
-    layout::{self, Blob, Heads, LAYOUT},
+    layout::{self, Blob, Group, Heads, LAYOUT},
     objects::ObjectBlob,
     part::{Part, Parts},
     publish::{Publication, append_record, put_manifest},
+    sharing::{Note, SharedBoxes, WITHOUT, directory_of},
 };
 use crate::{
-    Committed, Error, ErrorKind, Result, TargetChunk, TargetSpec,
+    Committed, Error, ErrorKind, Location, Result, TargetChunk, TargetSpec,
     commit::{CommitError, DirName, Label, Log, Metrics, Seq, State, Void},
     digest::Sha256Hasher,
     fingerprint::FingerprintSum,
@@ -40,6 +45,32 @@ pub(crate) struct Planned {
     run: Label,
     step: u64,
     objects: ObjectBlob,
+    /// By tensor: whether its boxes may be found in an earlier checkpoint. Empty where none may.
+    shareable: Vec<bool>,
+}
+
+/// Everything that was finished, as the store has it.
+#[derive(Debug)]
+pub(crate) struct Finished<'b> {
+    /// Files of the attempt, that of the large objects last.
+    pub(super) files: Vec<(Cow<'b, Blob>, Part)>,
+    /// What is referred to.
+    pub(super) shared: Vec<SharedBoxes>,
+}
+
+impl Finished<'_> {
+    /// What each box of a tensor, by its position, adds to the tensor's fingerprint, and the rank that wrote or found it.
+    pub(crate) fn sums(&self) -> impl Iterator<Item = (usize, &Region, u32, FingerprintSum)> {
+        let written = self.files.iter().flat_map(|(blob, part)| {
+            let boxes = blob.chunks.iter().zip(&part.boxes);
+            boxes.map(|(chunk, sum)| (chunk.tensor, &chunk.region, blob.rank, *sum))
+        });
+        let found = self
+            .shared
+            .iter()
+            .flat_map(|shared| shared.boxes.iter().map(|it| (it.tensor, &it.region, shared.rank, it.sum)));
+        written.chain(found)
+    }
 }
 
 /// As what a checkpoint is committed.
@@ -68,7 +99,19 @@ impl Planned {
         }
         let dir = attempt_of(state, step, &hasher.finish())?;
         let objects = ObjectBlob::of(&spec.objects)?;
-        Ok(Self { dir, spec, run: run.clone(), step, objects })
+        Ok(Self { dir, spec, run: run.clone(), step, objects, shareable: Vec::new() })
+    }
+
+    /// The same with tensors whose boxes may be found in an earlier checkpoint.
+    pub(crate) fn sharing(mut self, shareable: impl Fn(&Entry) -> bool) -> Self {
+        // A tensor without elements has no bytes that could be anywhere.
+        let may = |entry: &Entry| !entry.shape.contains(&0) && shareable(entry);
+        self.shareable = self.spec.tensors.iter().map(|tensor| may(&tensor.entry)).collect();
+        self
+    }
+
+    fn is_shareable(&self, tensor: usize) -> bool {
+        self.shareable.get(tensor).copied().unwrap_or(false)
     }
 
     /// All blobs, that of the large objects last.
@@ -96,13 +139,30 @@ impl Planned {
     }
 
     fn blobs_if(&self, wanted: impl Fn(u32) -> bool, heads: Heads) -> Result<Vec<Blob>> {
-        let mut blobs = layout::blobs(&self.spec, &wanted, heads)?;
+        let plain = |tensor, rank| !self.is_shareable(tensor) && wanted(rank);
+        let mut blobs = layout::blobs(&self.spec, plain, heads)?;
         if self.objects.is_needed() && wanted(OBJECT_WRITER) {
             let (head, size) = (self.objects.bytes.clone(), self.objects.bytes.len() as u64);
             let (names, rank) = (FileNames::of_objects(), OBJECT_WRITER);
             blobs.push(Blob::new(names, rank, head, size, Vec::new()));
         }
         Ok(blobs)
+    }
+
+    /// All groups of boxes that may be found in an earlier checkpoint.
+    ///
+    /// # Errors
+    /// As [`Self::blobs`].
+    fn groups(&self) -> Result<Vec<Group>> {
+        layout::groups(&self.spec, |tensor, _| self.is_shareable(tensor))
+    }
+
+    /// The groups of a rank.
+    ///
+    /// # Errors
+    /// As [`Self::blobs`].
+    pub(crate) fn groups_of(&self, rank: u32) -> Result<Vec<Group>> {
+        layout::groups(&self.spec, |tensor, writer| writer == rank && self.is_shareable(tensor))
     }
 
     /// What is known of a tensor of the spec.
@@ -135,7 +195,8 @@ impl Planned {
     /// The store's.
     pub(crate) fn missing(&self, root: &Root) -> Result<BTreeSet<u32>> {
         let (parts, mut missing) = (self.parts(root), BTreeSet::new());
-        let mut names = layout::names(&self.spec)?;
+        let mut names = layout::names(&self.spec, |tensor, _| !self.is_shareable(tensor))?;
+        names.extend(self.groups()?.into_iter().map(|group| (group.rank, group.names)));
         if self.objects.is_needed() {
             names.push((OBJECT_WRITER, FileNames::of_objects()));
         }
@@ -159,23 +220,33 @@ impl Planned {
     }
 
     /// Everything that was finished, as the store has it.
-    fn finished<'b>(&self, root: &Root, blobs: &'b [Blob]) -> Result<Vec<(&'b Blob, Part)>> {
+    fn finished<'b>(&self, root: &Root, blobs: &'b [Blob], groups: &[Group]) -> Result<Finished<'b>> {
         let parts = self.parts(root);
-        let mut found = Vec::with_capacity(blobs.len());
-        let mut missing = Vec::new();
-        // Three small reads for each file, and a large mesh has thousands of files.
+        let mut found = Finished { files: Vec::with_capacity(blobs.len()), shared: Vec::new() };
+        let (mut missing, mut known) = (Vec::new(), HashSet::new());
+        // Small reads for each, and a large mesh has thousands.
+        for (group, note) in groups.iter().zip(parallel::map(groups, |group| Note::get(root, self, group))?) {
+            let Some(note) = note else {
+                missing.push((group.rank, &group.names));
+                continue;
+            };
+            let (written, shared) = note.finished(root, self, group, &mut known)?;
+            found.files.extend(written.into_iter().map(|(blob, part)| (Cow::Owned(blob), part)));
+            found.shared.push(shared);
+        }
         for (blob, part) in blobs.iter().zip(parallel::map(blobs, |blob| parts.get(blob))?) {
             match part {
-                Some(part) => found.push((blob, part)),
-                None => missing.push(blob),
+                Some(part) => found.files.push((Cow::Borrowed(blob), part)),
+                None => missing.push((blob.rank, &blob.names)),
             }
         }
-        let Some(first) = missing.first() else { return Ok(found) };
-        let ranks: BTreeSet<u32> = missing.iter().map(|blob| blob.rank).collect();
-        let (place, dir, lack, all) = (root.display_name(), &self.dir, missing.len(), blobs.len());
+        let Some((_, first)) = missing.first() else { return Ok(found) };
+        let ranks: BTreeSet<u32> = missing.iter().map(|(rank, _)| *rank).collect();
+        let (place, dir, lack) = (root.display_name(), &self.dir, missing.len());
         let text = format!(
-            "{place}/{dir}: {lack} of {all} files have no part, {} the first: not done: {}",
-            first.names.key,
+            "{place}/{dir}: {lack} of {} files have no part, {} the first: not done: {}",
+            blobs.len() + groups.len(),
+            first.key,
             ranks_text(&ranks)
         );
         Err(Error::new(ErrorKind::Conflict, text)
@@ -192,15 +263,17 @@ impl Planned {
         &self,
         log: &mut Log,
         terms: &Terms,
-        check: impl FnOnce(&Manifest, &[(&Blob, Part)]) -> Result<()>,
+        check: impl FnOnce(&Manifest, &Finished<'_>) -> Result<()>,
         landed: impl FnOnce() -> Result<()>,
     ) -> Result<Committed> {
         let root = log.root().clone();
         refuse_condemned(log.state(), &self.dir).map_err(|error| error.at(root.display_name()))?;
         let blobs = self.blobs_to_compare()?;
-        let files = self.finished(&root, &blobs)?;
-        let manifest = catalog::manifest(&self.spec, &files, &self.objects, terms.origin.clone())?;
-        check(&manifest, &files)?;
+        let finished = self.finished(&root, &blobs, &self.groups()?)?;
+        let manifest = catalog::manifest(&self.spec, &finished, &self.objects, terms.origin.clone())?;
+        check(&manifest, &finished)?;
+        let also = directories(&manifest)?;
+        let files = &finished.files;
         let bytes = files.iter().map(|(blob, _)| blob.size).sum::<u64>();
         let tables =
             files.iter().filter_map(|(_, part)| part.done.blocks.as_ref()).map(|it| it.encode().len() as u64);
@@ -210,10 +283,11 @@ impl Planned {
             bytes: bytes + tables.sum::<u64>(),
             files: files.len() * 2 + 1,
         };
-        drop(files);
+        drop(finished);
         if committed.sequence.is_some() {
             return Ok(committed);
         }
+        refuse_if_condemned(&root, log.state(), &also)?;
         let encoded = manifest.encode()?;
         let what = Publication {
             run: &self.run,
@@ -222,6 +296,7 @@ impl Planned {
             step: self.step,
             attempt: &self.dir,
             metrics: &terms.metrics,
+            also: &also,
             manifest: &encoded,
         };
         put_manifest(&root, &what)?;
@@ -239,6 +314,24 @@ fn refuse_condemned(state: &State, dir: &DirName) -> Result<()> {
         Err(Error::from(CommitError::Rejected { void })
             .hint("begin the save anew: it goes into another directory"))
     })
+}
+
+/// Folders of other attempts that the manifest refers to.
+fn directories(manifest: &Manifest) -> Result<BTreeSet<DirName>> {
+    let files = manifest.catalog.files.iter();
+    let in_root = files.filter(|file| file.location == Location::InRoot);
+    in_root.map(|file| directory_of(&file.path)).collect()
+}
+
+/// Says early, and with what to do, what the log would refuse.
+fn refuse_if_condemned(root: &Root, state: &State, directories: &BTreeSet<DirName>) -> Result<()> {
+    let condemned = directories.iter().find_map(|dir| Some((dir, state.condemned.get(dir)?)));
+    let Some((dir, seq)) = condemned else { return Ok(()) };
+    let text = format!(
+        "{}: unchanged tensors refer to {dir}, which record {seq} has condemned since: it may be deleted by now",
+        root.display_name()
+    );
+    Err(Error::new(ErrorKind::Conflict, text).hint(WITHOUT))
 }
 
 /// `rank 3`, `ranks 3, 4, 9`; many are cut.

@@ -27,6 +27,8 @@ pub(crate) struct Publication<'a> {
     pub(crate) attempt: &'a DirName,
     /// What its saver measured.
     pub(crate) metrics: &'a Metrics,
+    /// Folders of others that it refers to.
+    pub(crate) also: &'a BTreeSet<DirName>,
     /// The catalog.
     pub(crate) manifest: &'a EncodedManifest,
 }
@@ -58,7 +60,7 @@ pub(crate) fn append_record(log: &mut Log, what: &Publication<'_>) -> Result<Com
         step: what.step,
         attempt: what.attempt.clone(),
         manifest: what.manifest_ref(),
-        directories: BTreeSet::from([what.attempt.clone()]),
+        directories: what.also.iter().chain([what.attempt]).cloned().collect(),
         metrics: what.metrics.clone(),
     });
     let root = log.root().display_name().to_owned();

@@ -8,7 +8,7 @@ use super::{
     attempt::below,
     layout::Blob,
     part::Part,
-    planned::{Planned, Terms},
+    planned::{Finished, Planned, Terms},
 };
 use crate::{
     Committed, Error, FileDone, Needs, Piece, Place, Result, Sink, TargetFile, TargetLayout, TargetSpec,
@@ -164,7 +164,7 @@ impl Sink for NativeSink {
         let attempt = self.attempt.as_mut().ok_or_else(|| Error::internal("a commit before the layout"))?;
         let (planned, log) = (&attempt.planned, &mut attempt.log);
         log.refresh().place(self.root.display_name())?;
-        let same = |manifest: &Manifest, _: &[(&Blob, Part)]| {
+        let same = |manifest: &Manifest, _: &Finished<'_>| {
             let mut each = manifest.catalog.iter().zip(&written.fingerprints);
             each.try_for_each(|((entry, chunks), told)| {
                 if chunks.fingerprint == Some(*told) {

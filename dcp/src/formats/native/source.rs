@@ -7,11 +7,11 @@ use super::{
     files::Files,
 };
 use crate::{
-    Catalog, FileId, Finding, Result, Source,
+    Catalog, FileId, Finding, Place, Result, Source,
     commit::Log,
     digest::{BlockTable, Sha256Digest},
-    manifest::{Manifest, ObjectPlace, Origin, Writer},
-    store::Root,
+    manifest::{Manifest, ObjectPlace, Origin, Writer, manifest_name},
+    store::{Root, object_path},
 };
 
 /// An opened checkpoint of the native store: committed, or a step's folder by itself.
@@ -60,6 +60,33 @@ impl NativeSource {
     #[must_use]
     pub const fn writer(&self) -> &Writer {
         &self.manifest.writer
+    }
+
+    /// Changes the recorded fingerprint of a tensor, for tests of what compares it.
+    #[cfg(test)]
+    pub(crate) fn lie(&mut self, tensor: usize) {
+        self.manifest.catalog.tensors[tensor].fingerprint =
+            Some(crate::fingerprint::Fingerprint::from_bytes([7; 16]));
+    }
+
+    /// Its manifest as it is stored: nothing filled in, nothing described.
+    ///
+    /// # Errors
+    /// `Corrupt` where it is not the one that was opened; the store's.
+    pub(crate) fn stored_manifest(&self) -> Result<Manifest> {
+        let name = manifest_name(&self.digest);
+        let path = if self.dir.is_empty() { name } else { format!("{}/{name}", self.dir) };
+        let path = object_path(&path)?;
+        let bytes = self.root.get(&path)?;
+        Manifest::decode(&bytes, &self.digest).place(self.root.full_name(&path))
+    }
+
+    /// Bytes of a file as they are stored: what block digests are of.
+    ///
+    /// # Errors
+    /// As [`Source::read_exact_at`].
+    pub(crate) fn read_stored(&self, file: FileId, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.files.read_exact_at(file, offset, buf)
     }
 
     /// Fills in the bytes of objects that lie in files.

@@ -11,7 +11,7 @@ use crate::{
 
 /// Chunks and records of one file.
 #[derive(Debug, Default)]
-pub(super) struct FilePrints {
+pub(in crate::ops) struct FilePrints {
     /// Chunks that hold bytes, by first byte.
     spans: Vec<Span>,
     /// The furthest end among a span and all before it: where looking backwards can stop.
@@ -41,7 +41,7 @@ pub(super) struct Part {
 }
 
 impl FilePrints {
-    pub(super) fn add(&mut self, tensor: usize, grid: &Grid, chunk: &Chunk) -> Result<()> {
+    pub(in crate::ops) fn add(&mut self, tensor: usize, grid: &Grid, chunk: &Chunk) -> Result<()> {
         let region = grid.region(&chunk.region)?;
         let packed = chunk.is_packed();
         let len = if packed { grid.bytes_of(&region) } else { strided(chunk, grid)? };
@@ -58,7 +58,7 @@ impl FilePrints {
     }
 
     /// Puts everything in order; the edges of chunks, ascending.
-    pub(super) fn sort(&mut self) -> Vec<u64> {
+    pub(in crate::ops) fn sort(&mut self) -> Vec<u64> {
         self.records.sort_unstable_by_key(|record| (record.offset, record.len));
         self.records.dedup();
         self.spans.sort_unstable_by_key(|span| (span.start, span.end));
@@ -93,12 +93,12 @@ impl FilePrints {
     }
 
     /// Tensors that must be read by themselves.
-    pub(super) fn slow(&self) -> impl Iterator<Item = usize> + '_ {
+    pub(in crate::ops) fn slow(&self) -> impl Iterator<Item = usize> + '_ {
         self.slow.iter().copied()
     }
 
     /// Adds what the bytes from `start` on hold of each tensor.
-    pub(super) fn sums(
+    pub(in crate::ops) fn sums(
         &self,
         grids: &[Grid],
         start: u64,

@@ -89,14 +89,46 @@ fn gaps_and_overlaps_are_named_by_box() {
 }
 
 #[test]
-fn parts_together_read_everything_once() {
-    let source = source(Proof::Blocks);
-    let of = NonZeroUsize::new(2).unwrap();
-    let bytes: u64 = (0..2)
-        .map(|part| {
-            let options = VerifyOptions { subset: Subset::Part { part, of }, ..VerifyOptions::default() };
-            verify(&source, &options, &Silent, &Cancel::new()).unwrap().bytes
-        })
-        .sum();
-    assert_eq!(bytes, check(&source).bytes);
+fn parts_together_read_everything_once_and_none_of_them_says_that_all_was_read() {
+    for (proof, of) in [(Proof::Blocks, 2), (Proof::Blocks, 5), (Proof::Records, 3)] {
+        let source = source(proof);
+        let whole = check(&source);
+        assert!(whole.coverage.complete && whole.coverage.parts.is_none(), "{:?}", whole.coverage);
+        let mut sum = Coverage::default();
+        for first in 1..=of {
+            let subset = Subset::Parts(Parts::new(first, 1, of, 9).unwrap());
+            let options = VerifyOptions { subset, ..VerifyOptions::default() };
+            let report = verify(&source, &options, &Silent, &Cancel::new()).unwrap();
+            let coverage = report.coverage;
+            assert!(!coverage.complete && report.is_sound(), "{coverage:?}");
+            assert_eq!(coverage.parts, Parts::new(first, 1, of, 9));
+            assert_eq!((coverage.of_bytes, coverage.of_units), (whole.bytes, whole.coverage.units));
+            assert_eq!(coverage.bytes, report.bytes);
+            sum.bytes += coverage.bytes;
+            sum.units += coverage.units;
+        }
+        assert_eq!((sum.bytes, sum.units), (whole.bytes, whole.coverage.units), "{proof:?}");
+    }
+}
+
+#[test]
+fn damage_is_found_by_exactly_one_of_the_parts() {
+    for proof in [Proof::Blocks, Proof::Records] {
+        let mut source = source(proof);
+        let last = source.files[0].len() - 1;
+        source.files[0][last] ^= 1;
+        let found = |first| {
+            let subset = Subset::Parts(Parts::new(first, 1, 4, 0).unwrap());
+            let options = VerifyOptions { subset, ..VerifyOptions::default() };
+            !verify(&source, &options, &Silent, &Cancel::new()).unwrap().is_sound()
+        };
+        assert_eq!((1..=4).filter(|first| found(*first)).count(), 1, "{proof:?}");
+    }
+}
+
+#[test]
+fn metadata_alone_is_never_all() {
+    let options = VerifyOptions { subset: Subset::Nothing, ..VerifyOptions::default() };
+    let report = verify(&source(Proof::Blocks), &options, &Silent, &Cancel::new()).unwrap();
+    assert_eq!((report.bytes, report.coverage), (0, Coverage::default()));
 }

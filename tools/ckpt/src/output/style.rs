@@ -13,7 +13,7 @@ pub(crate) fn word(word: &str) -> String {
     match word {
         "ok" | "identical" | "committed" => word.green().to_string(),
         "corrupt" | "error" | "missing" => word.red().bold().to_string(),
-        "warn" | "warning" | "different" => word.yellow().to_string(),
+        "warn" | "warning" | "different" | "partial" => word.yellow().to_string(),
         other => other.bold().to_string(),
     }
 }

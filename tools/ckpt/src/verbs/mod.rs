@@ -1,5 +1,6 @@
 //! One file per verb: reads its options, calls an operation of `dcp`, hands the report to `output`.
 
+mod copy;
 mod diff;
 mod facts;
 mod help;
@@ -52,6 +53,7 @@ pub(crate) fn run(cli: &Cli) -> Result<Code> {
         Verb::Convert(args) => write::convert(&context, args),
         Verb::Reshard(args) => write::reshard(&context, args),
         Verb::Export(args) => write::export(&context, args),
+        Verb::Copy(args) => copy::run(&context, args),
         Verb::Diff(args) => diff::run(&context, args),
         Verb::Seal(args) => seal::run(&context, args),
         Verb::Ls(args) => root::ls(&context, args),

@@ -5,7 +5,7 @@
 use std::num::NonZeroUsize;
 
 use dcp::formats::{OpenOptions, Strictness};
-use dcp::ops::verify::{Subset, VerifyOptions, VerifyReport, verify};
+use dcp::ops::verify::{Coverage, Subset, VerifyOptions, VerifyReport, verify};
 use dcp::{Catalog, Chunk, Chunks, Error, Finding, FindingCode, Result, Severity};
 use fqn::Entry;
 use serde::Serialize;
@@ -46,7 +46,8 @@ pub(super) fn run(context: &Context<'_>, args: &cli::Verify) -> Result<exit::Cod
         .hint("leave #GLOB out; findings can be filtered by tensor"));
     }
     let opened = open::open(&args.target, OpenOptions::new().strictness(Strictness::Lenient))?;
-    let subset = if args.structure_only { Subset::Nothing } else { Subset::All };
+    let part = args.subset.map_or(Subset::All, |part| part.subset(args.subset_seed));
+    let subset = if args.structure_only { Subset::Nothing } else { part };
     let options = VerifyOptions { threads: threads(context), subset };
     let mut report = verify(&*opened.source, &options, &*context.progress, &context.cancel)?;
     // Causes before what follows from them: a missing file makes gaps.
@@ -208,8 +209,32 @@ impl Verified {
         if parts.is_empty() { "there is no tensor data".to_owned() } else { parts.join(", ") }
     }
 
+    /// Which part was read, where it was not all.
+    fn part(&self) -> Option<String> {
+        let Coverage { parts, units, of_units, bytes, of_bytes, .. } = self.report.coverage;
+        let parts = parts?;
+        let which = match (parts.first(), parts.count()) {
+            (first, 1) => first.to_string(),
+            (first, count) => format!("{first} to {}", first + count - 1),
+        };
+        let (bytes, of_bytes) = (units::bytes(bytes), units::bytes(of_bytes));
+        Some(format!(
+            "{which} of {}: {bytes} of {of_bytes} in {units} of {of_units} blocks; the rest was not read",
+            parts.of()
+        ))
+    }
+
+    /// What was left out was not verified: of it nothing is said.
+    const fn verdict_word(&self) -> &'static str {
+        match (self.sound, self.report.coverage.parts) {
+            (false, _) => "corrupt",
+            (true, Some(_)) => "partial",
+            (true, None) => "ok",
+        }
+    }
+
     fn verdict(&self) -> String {
-        let verdict = if self.sound { style::word("ok") } else { style::word("corrupt") };
+        let verdict = style::word(self.verdict_word());
         let count = units::many;
         let notes = if self.notes > 0 { format!(", {}", count(self.notes, "note")) } else { String::new() };
         format!(
@@ -241,6 +266,9 @@ impl Render for Verified {
         if self.recorded.is_some() {
             text += &format!("{:INDENT$}in the log\n", "recorded");
         }
+        if let Some(part) = self.part() {
+            text += &format!("{:INDENT$}{part}\n", "part");
+        }
         text + &format!("{:INDENT$}{}\n", "verdict", self.verdict())
     }
 
@@ -257,7 +285,7 @@ impl Render for Verified {
             fields.map(|field| style::harmless(&field)).join("\t") + "\n"
         };
         let findings: String = self.report.findings.iter().map(line).collect();
-        let verdict = if self.sound { "ok" } else { "corrupt" };
+        let verdict = self.verdict_word();
         let (errors, warnings) = (self.errors, self.warnings);
         findings
             + &format!(

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod bad_input;
+mod copy;
 mod full_disk;
 mod inspect;
 mod interrupt;

@@ -116,3 +116,34 @@ fn a_seal_inside_the_sealed_folder_or_of_a_damaged_one_is_refused() {
     let nothing = place.run(&["inspect", "s"]);
     assert_eq!(nothing.code, 10, "{nothing:?}");
 }
+
+#[test]
+fn parts_together_find_what_is_damaged_and_no_part_calls_the_rest_verified() {
+    let place = Place::new();
+    place.copy(DCP, "whole");
+    place.done(&["seal", "whole", "--into", "root"]);
+    let (mut bytes, mut total) = (0, 0);
+    for part in ["1/3", "2/3", "3/3"] {
+        let answer = place.json(&["verify", "root", "--subset", part])["result"].clone();
+        assert_eq!((&answer["sound"], &answer["coverage"]["complete"]), (&true.into(), &false.into()));
+        bytes += answer["coverage"]["bytes"].as_u64().unwrap();
+        total = answer["coverage"]["of_bytes"].as_u64().unwrap();
+        assert_eq!(answer["coverage"]["bytes"], answer["bytes"]);
+    }
+    assert_eq!(bytes, total);
+    let human = place.done(&["verify", "root", "--subset", "1/3", "--format", "human"]).out;
+    assert!(human.contains("part       1 of 3: ") && human.contains("the rest was not read"), "{human}");
+    assert!(human.contains("verdict    partial  0 errors") && !human.contains("  ok"), "{human}");
+    let all = place.done(&["verify", "root", "--subset", "100%", "--format", "human"]).out;
+    assert!(all.contains("verdict    ok"), "{all}");
+    flip(&place, "whole");
+    let codes: Vec<i32> = ["1/3", "2/3", "3/3"]
+        .iter()
+        .map(|part| place.run(&["verify", "root", "--subset", part]).code)
+        .collect();
+    let mut sorted = codes.clone();
+    sorted.sort_unstable();
+    assert_eq!(sorted, [0, 0, 20], "{codes:?}");
+    assert_eq!(place.run(&["verify", "root", "--subset", "0/3"]).code, 2);
+    assert_eq!(place.run(&["verify", "root", "--subset", "1/3", "--structure-only"]).code, 2);
+}
