@@ -53,6 +53,8 @@ pub(crate) use sharing::{Base, GroupFill, Told};
 pub use sink::{NativeSink, SinkOptions};
 pub use source::NativeSource;
 pub(crate) use whose::Whose;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use {layout::Blob, part::Part};
 
 #[cfg(test)]
 mod golden;
