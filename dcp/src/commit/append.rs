@@ -111,15 +111,19 @@ impl Log {
             let (seq, record) = (self.chain.next(), self.record_of(draft)?);
             self.state.judge(&record).map_err(|void| CommitError::Rejected { void })?;
             let bytes = Bytes::from(record.encode()?);
+            // A crash that lost the record before it would leave a log that nobody can open.
+            self.settle()?;
             match self.create(seq, &bytes, draft.nonce)? {
                 Holder::Created => {
                     let entry =
                         Entry { record, digest: Sha256Digest::of(&bytes), stored: SystemTime::UNIX_EPOCH };
                     self.absorb(seq, &entry)?;
+                    self.settled = Some(seq);
                     return Ok(Committed { seq, before: false });
                 }
                 Holder::Ours(entry) => {
                     self.absorb(seq, &entry)?;
+                    self.settled = Some(seq);
                     return Ok(Committed { seq, before: false });
                 }
                 Holder::Other(entry) => {

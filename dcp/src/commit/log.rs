@@ -53,6 +53,8 @@ pub struct Log {
     pub(super) state: State,
     /// Drafts of which it was once unknown whether they had landed, and where they have been found.
     pub(super) tried: BTreeMap<Nonce, Option<Seq>>,
+    /// The last record that is known to be durable, and all before it.
+    pub(super) settled: Option<Seq>,
 }
 
 impl Log {
@@ -70,8 +72,8 @@ impl Log {
     /// # Errors
     /// As [`Log::open`].
     pub fn open_with(root: &Root, options: LogOptions) -> Result<Self> {
-        let (chain, state, tried) = Default::default();
-        let mut log = Self { root: root.clone(), options, chain, state, tried };
+        let (chain, state, tried, settled) = Default::default();
+        let mut log = Self { root: root.clone(), options, chain, state, tried, settled };
         let listed = log.listed()?.last().copied();
         log.start_at(listed)?;
         log.refresh()?;
@@ -105,6 +107,19 @@ impl Log {
         while let Some(entry) = self.read(self.chain.next())? {
             self.absorb(self.chain.next(), &entry)?;
         }
+        Ok(())
+    }
+
+    /// Makes durable what was read: whoever wrote the last records may have been stopped between giving them their names and making those
+    /// durable. What is built on a record (a record after it, a success, a deletion) must not outlive it in a crash.
+    ///
+    /// # Errors
+    /// [`StoreError::NotDurable`] when the system would not confirm, and what the store says.
+    pub fn settle(&mut self) -> Result<()> {
+        let Some(head) = self.head().filter(|head| self.settled < Some(*head)) else { return Ok(()) };
+        // The names of all records are in one directory.
+        self.root.settle(&head.path())?;
+        self.settled = Some(head);
         Ok(())
     }
 

@@ -185,6 +185,10 @@ pub(super) fn collect_watched(
         done.condemned.push(Collected { directory: directory.clone(), kind, bytes });
     }
     watch(Moment::Condemned)?;
+    if !options.dry_run {
+        // What condemns may be another process's record, and not durable: a crash must not bring back a checkpoint without its bytes.
+        log.settle().place(place)?;
+    }
     let mut before = log.state().condemned.clone();
     if options.dry_run {
         // As if they were: only a grace period of nothing is over at once.

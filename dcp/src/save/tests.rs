@@ -636,17 +636,27 @@ fn whatever_the_disk_refuses_surfaces_and_leaves_the_checkpoint_before_it() {
 #[test]
 fn a_record_that_may_not_last_is_an_error_and_the_next_commit_settles_it() {
     let (_folder, root, fault) = failing();
-    let wholes = wholes();
-    save(&root, &wholes, &plan(&wholes, "1x1x2", 1));
-    let session = session(&root, &plan(&wholes, "1x1x2", 2));
+    let (wholes, record) = (wholes(), "commits/00000000000000000001.json");
+    let (mine, theirs) = {
+        let plan = plan(&wholes, "1x1x2", 2);
+        (session(&root, &plan), session(&root, &plan))
+    };
     for rank in 0..2 {
-        write_rank(&session, &wholes, rank).unwrap();
+        write_rank(&mine, &wholes, rank).unwrap();
     }
     *fault.lock().unwrap() = Some(Fault { on: "syncdir /commits", errno: Errno::IO, happens: false });
-    refused(session.commit(), ErrorKind::Io, &["commits/00000000000000000002.json"]);
+    refused(mine.commit(), ErrorKind::Io, &[record]);
+    // It can be seen, but nobody takes it for committed, and nothing is written after it.
+    refused(theirs.commit(), ErrorKind::Io, &[record]);
+    let next = session(&root, &plan(&wholes, "1x1x1", 3));
+    write_rank(&next, &wholes, 0).unwrap();
+    refused(next.commit(), ErrorKind::Io, &[record]);
+    assert_eq!(Log::open(&root).unwrap().head().unwrap().get(), 1);
     *fault.lock().unwrap() = None;
-    assert_eq!(session.commit().unwrap().sequence, Some(2));
-    assert_eq!(Loader::newest(&root, &run()).unwrap().commit().unwrap().step, 2);
+    assert_eq!(mine.commit().unwrap().sequence, Some(1));
+    assert_eq!(theirs.commit().unwrap().sequence, Some(1));
+    assert_eq!(next.commit().unwrap().sequence, Some(2));
+    assert_eq!(Loader::newest(&root, &run()).unwrap().commit().unwrap().step, 3);
 }
 
 #[test]

@@ -279,7 +279,8 @@ impl LocalStore {
         Ok(bytes)
     }
 
-    /// Removes unfinished files that nobody has written to for `older_than`, by the clock of the file system; returns how many.
+    /// Removes unfinished files, and probes that were stopped, that nobody has written to for `older_than`, by the clock of the file
+    /// system; returns how many.
     ///
     /// A file of a live writer that is removed all the same costs that writer its blob (an error), never anyone a wrong one.
     ///

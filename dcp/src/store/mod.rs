@@ -29,6 +29,8 @@ mod open_files;
 #[cfg(feature = "remote")]
 mod remote;
 mod root;
+#[cfg(any(test, feature = "testing"))]
+pub mod sim;
 mod staging;
 mod stores;
 #[cfg(test)]

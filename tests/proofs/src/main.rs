@@ -10,13 +10,15 @@
 //! (or mutations) that show that it can fail.
 
 mod crash;
+mod killer;
 mod proof;
+mod weights;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use proof::{Size, conclude};
+use proof::conclude;
 
 /// Proofs of the store.
 #[derive(Debug, Parser)]
@@ -29,11 +31,24 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Which {
     /// Every state that a crash of the machine could leave behind
-    Crash(Size),
+    Crash(crash::Options),
+    /// Processes that are killed at random moments
+    Killer(killer::Options),
+    /// A process that `killer` starts
+    #[command(hide = true, subcommand)]
+    KillerChild(killer::child::Task),
 }
 
 fn main() -> ExitCode {
     match Arguments::parse().proof {
-        Which::Crash(size) => conclude(size, crash::run),
+        Which::Crash(options) => conclude(options.size, |_| crash::run(options)),
+        Which::Killer(options) => conclude(options.size, |_| killer::run(&options)),
+        Which::KillerChild(task) => match killer::child::run_task(&task) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("{error}");
+                ExitCode::FAILURE
+            }
+        },
     }
 }

@@ -54,6 +54,8 @@ enum Chore {
     },
     /// Prove that no crash of the machine loses or mixes a checkpoint
     Crash(prove::Size),
+    /// Prove that no process that is killed loses or mixes a checkpoint
+    Killer(prove::Size),
     /// Run all proofs of the store
     Prove(prove::Size),
     /// Everything that `.ci/run` does
@@ -104,6 +106,7 @@ fn run(chore: Chore) -> Result<ExitCode, Error> {
         Chore::Bench { what: Benchmark::Store(options) } => done(|| bench::store::run(&options)),
         Chore::Bench { what: Benchmark::Trainer(options) } => done(|| bench::trainer::run(&options)),
         Chore::Crash(size) => done(|| prove::one(prove::Proof::Crash, &size)),
+        Chore::Killer(size) => done(|| prove::one(prove::Proof::Killer, &size)),
         Chore::Prove(size) => done(|| prove::all(&size)),
         Chore::Ci => done(ci::run),
         Chore::Arrows => done(arrows::run),

@@ -5,13 +5,15 @@
 use clap::{Args, ValueEnum};
 
 use crate::error::Error;
-use crate::{process, test};
+use crate::{process, python, test};
 
 /// One of the proofs.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Proof {
     /// Every state that a crash of the machine could leave behind
     Crash,
+    /// Real processes, killed at random moments
+    Killer,
 }
 
 /// How much is tried.
@@ -29,11 +31,19 @@ pub(crate) struct Size {
 pub(crate) fn one(proof: Proof, size: &Size) -> Result<(), Error> {
     let name = proof.to_possible_value().map(|it| it.get_name().to_owned()).unwrap_or_default();
     let seed = size.seed.to_string();
+    let mut environment = Vec::new();
+    if matches!(proof, Proof::Killer) {
+        // It kills `ckpt` as well, which lies beside it once it is built.
+        let mut build = vec!["build", "--quiet", "--package", "ckpt"];
+        build.extend(size.full.then_some("--release"));
+        process::run(&mut test::cargo(&build), "cargo's own message is above")?;
+        environment.extend(python::installed()?.map(|it| ("CKPT_PYTHON", it.interpreter())));
+    }
     let mut arguments = vec!["run", "--quiet", "--package", "proofs"];
     arguments.extend(size.full.then_some("--release"));
     arguments.extend(["--", &name, "--seed", &seed]);
     arguments.extend(size.full.then_some("--full"));
-    process::run(&mut test::cargo(&arguments), "what is bad is printed above")
+    process::run(test::cargo(&arguments).envs(environment), "what is bad is printed above")
 }
 
 /// Runs all of them.

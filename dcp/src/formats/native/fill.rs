@@ -87,7 +87,11 @@ impl Fill {
         let blocks = BlockLayout::new(blob.size, edges).map_err(|error| wrong(&error))?;
         let part = planned.parts(root).get(&blob)?;
         let (path, before) = match part {
-            Some(part) => (part.done.path, part.done.blocks),
+            Some(part) => {
+                // Its writer may have been stopped before the part was durable.
+                root.settle(&below(&planned.dir, &blob.names.part())?)?;
+                (part.done.path, part.done.blocks)
+            }
             None => (blob.names.blob(nonces.draw()?), None),
         };
         // A chunk without bytes has nothing to put.

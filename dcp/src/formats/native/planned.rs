@@ -285,6 +285,8 @@ impl Planned {
         };
         drop(finished);
         if committed.sequence.is_some() {
+            // By another writer, which may have been stopped before its record was durable.
+            log.settle()?;
             return Ok(committed);
         }
         refuse_if_condemned(&root, log.state(), &also)?;

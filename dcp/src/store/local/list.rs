@@ -2,7 +2,7 @@
 
 use super::super::error::Result;
 use super::super::fs::{FileKind, FileStat};
-use super::super::name::{ObjectPath, STAGING};
+use super::super::name::{ObjectPath, PROBE, STAGING};
 use super::LocalStore;
 
 /// An object found by listing.
@@ -45,11 +45,11 @@ impl LocalStore {
         Ok((objects, dirs))
     }
 
-    /// The names of unfinished files.
+    /// The names of unfinished files, and of probes that were stopped.
     pub(super) fn unfinished(&self) -> Result<Vec<String>> {
         let mut found = Vec::new();
         self.walk("", &mut |path, hidden, _| {
-            if hidden {
+            if hidden || path.starts_with(PROBE) {
                 found.push(path.to_owned());
             }
         })?;

@@ -317,3 +317,13 @@ fn more_files_are_read_than_are_kept_open() {
     bench.store.read_exact_at(&at("299"), 0, &mut [0]).unwrap();
     assert_eq!(bench.trace(), [""; 0]);
 }
+
+#[test]
+fn probes_that_were_stopped_are_swept_and_objects_are_not() {
+    let bench = Bench::new();
+    bench.put(".probe-00000000000000000000000000000001").unwrap();
+    bench.put("a/.probe-is-no-probe-here").unwrap();
+    assert_eq!(bench.store.sweep(Duration::from_secs(3600)).unwrap(), 0);
+    assert_eq!(bench.store.sweep(Duration::ZERO).unwrap(), 1);
+    assert_eq!(bench.names(), ["a/.probe-is-no-probe-here"]);
+}
