@@ -285,6 +285,10 @@ fn killed(number: usize, mutation: Mutation) -> Outcome<Mutated> {
             let recorded = scenario.record(schedule, Some(mutation));
             let recorded = recorded.map_err(|error| format!("{mutation}, {scenario}: {error}"))?;
             let Some(recording) = recorded else { break };
+            // What is found and not durable is what got its name right before the kill.
+            if scenario == mutation.likely() && scenario.is_continued() && !recording.begins_after_a_name() {
+                continue;
+            }
             let explored = explore(&recording, (Some(number), scenario, schedule), limits, &seen);
             row.states += explored.states;
             if let Some(bad) = explored.bad.into_iter().next() {

@@ -83,9 +83,9 @@ impl Mutation {
     pub(crate) const fn likely(self) -> Scenario {
         match self {
             Self::NoSettle(Kind::Table) => Scenario::SealContinued,
-            Self::NoSettle(_) => Scenario::Continued,
+            Self::NoSettle(Kind::Part | Kind::Record) => Scenario::Continued,
             Self::DeleteBeforeCondemn => Scenario::Forget,
-            Self::NameBeforeSync(Kind::Blob | Kind::Table) => Scenario::Puts,
+            Self::NoSettle(Kind::Manifest) | Self::NameBeforeSync(Kind::Blob | Kind::Table) => Scenario::Puts,
             _ => Scenario::Save,
         }
     }

@@ -139,6 +139,12 @@ fn puts(world: World) -> Outcome<Recording> {
             process.root.put_same(&path, Bytes::from(bytes(number, at))).map_err(text)?;
             world.promise(Promise::Object(name));
         }
+        // All of them put these, with the same bytes: whoever finds one there makes it durable.
+        for name in ["step-00000000-a/manifest-all.sqlite", "step-00000001-a/blocks/all.blocks"] {
+            let path = object_path(name).map_err(text)?;
+            process.root.put_same(&path, Bytes::from_static(&[b'z'; 900])).map_err(text)?;
+            world.promise(Promise::Object(name.to_owned()));
+        }
         // All of them want the same number, and one gets it.
         for number in 1..=2_u64 {
             let path = object_path(&format!("commits/{number:020}.json")).map_err(text)?;
@@ -148,7 +154,10 @@ fn puts(world: World) -> Outcome<Recording> {
                 .map_err(text)?
             {
                 Put::Created => world.promise(Promise::Object(path.to_string())),
-                Put::Exists => process.root.settle(&path).map_err(text)?,
+                Put::Exists => {
+                    process.root.settle(&path).map_err(text)?;
+                    world.promise(Promise::Object(path.to_string()));
+                }
             }
         }
         Ok(())

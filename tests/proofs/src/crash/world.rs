@@ -95,6 +95,14 @@ pub(crate) struct Recording {
     pub(crate) all_objects: bool,
 }
 
+impl Recording {
+    /// Whether the last thing that was done before crashes begin was to give a file its name.
+    pub(crate) fn begins_after_a_name(&self) -> bool {
+        let last = self.from.checked_sub(1).and_then(|at| self.journal.get(at));
+        matches!(last, Some(Op::Link { .. }))
+    }
+}
+
 /// A clock that stands still, and on which nobody waits.
 #[derive(Debug)]
 struct Still;
