@@ -16,8 +16,8 @@ use reshard::Region;
 pub(crate) type Outcome<T> = Result<T, String>;
 
 /// What something says.
-pub(crate) fn text(error: impl std::fmt::Display) -> String {
-    error.to_string()
+pub(crate) fn text<'e>(error: impl Into<Box<dyn std::error::Error + 'e>>) -> String {
+    error.into().to_string()
 }
 
 /// The state of a model at some step.

@@ -4,7 +4,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::Duration,
 };
 
 use dcp::{
@@ -159,7 +158,7 @@ fn go_on(recording: &Recording, process: &Process, log: &Log, facts: &mut Facts)
     let plan = weights.plan(&label("main")?, "1x1x1", None)?;
     let next = Work::Save { plan, weights: Arc::clone(&weights) };
     let seq = Seq::new(process.work(&next, &|_, _| ())?).map_err(text)?;
-    collect(process)?;
+    collect(process, true)?;
     let newest = Loader::newest(&process.root, &label("main")?).map_err(text)?;
     if newest.commit().map_err(text)?.seq != seq {
         return Err(format!("{seq} was committed, and another is the newest"));
@@ -186,20 +185,21 @@ fn is_done(log: &Log, work: &Work) -> bool {
     live.any(|it| it.run.as_str() == run && step.is_none_or(|step| step == it.step)) || step.is_some_and(gone)
 }
 
-/// After a collection: no unfinished files, and no folder but those of checkpoints and of attempts that were never committed.
+/// After a collection: no unfinished files, and no folder but those of checkpoints.
 fn leaves_nothing(process: &Process) -> Outcome<()> {
     let local = process.root.local().ok_or("no folder")?;
-    local.sweep(Duration::ZERO).map_err(text)?;
-    if local.sweep(Duration::ZERO).map_err(text)? > 0 {
-        return Err("unfinished files were left by a sweep".to_owned());
+    if let Some(left) = local.tree(None).map_err(text)?.into_iter().find(|node| node.unfinished) {
+        return Err(format!("{} is left by a collection", left.path));
     }
     let log = Log::open_with(&process.root, process.options.clone()).map_err(text)?;
+    let needed = |dir: &str| {
+        let dir = dir.parse().ok();
+        dir.is_some_and(|dir| log.state().checkpoints.values().any(|checkpoint| checkpoint.needs(&dir)))
+    };
     let listing = process.root.list_dir(None).map_err(text)?;
-    for dir in listing.dirs.iter().map(ObjectPath::as_ref) {
-        let condemned = dir.parse().is_ok_and(|dir| log.state().condemned.contains_key(&dir));
-        if condemned {
-            return Err(format!("{dir} was condemned, and is left by a collection"));
-        }
+    let mut dirs = listing.dirs.iter().map(ObjectPath::as_ref).filter(|dir| *dir != "commits");
+    match dirs.find(|dir| !needed(dir)) {
+        Some(dir) => Err(format!("{dir} is left by a collection, and no checkpoint needs it")),
+        None => Ok(()),
     }
-    Ok(())
 }

@@ -4,7 +4,7 @@ use std::{fmt, num::NonZeroUsize, str::FromStr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use dcp::{
-    retention,
+    retention::{self, GcOptions},
     store::{Put, object_path},
 };
 
@@ -222,11 +222,16 @@ fn reshard(mut world: World) -> Outcome<Recording> {
     Ok(world.recorded(from, false))
 }
 
-/// Retires all but the newest of the run `main`, and collects what that leaves. Returns how many records the log has then.
-pub(super) fn collect(process: &Process) -> Outcome<()> {
+/// Retires all but the newest of the run `main`, and collects what that leaves; with `orphans`, also what stopped saves have left, which
+/// nobody may be writing then.
+pub(super) fn collect(process: &Process, orphans: bool) -> Outcome<()> {
     let (root, run, options) = (&process.root, label("main")?, &process.options);
     retention::retire(root, &run, None, NonZeroUsize::MIN, options.clone()).map_err(text)?;
-    retention::collect(root, &run, None, Duration::ZERO, options.clone()).map_err(text)?;
+    let mut how = GcOptions::after(Duration::ZERO);
+    if orphans {
+        how.orphans_after = Duration::ZERO;
+    }
+    retention::collect(root, &run, None, &how, options.clone()).map_err(text)?;
     Ok(())
 }
 
@@ -254,7 +259,7 @@ fn forget(mut world: World) -> Outcome<Recording> {
     let (from, work) = (world.fs.operations(), world.plan("main", "1x1x1", 40)?);
     {
         let world = &world;
-        let collects = |process: &Process| collect(process);
+        let collects = |process: &Process| collect(process, false);
         let saves = |process: &Process| world.do_alone(process, work);
         world.together(&[&collects, &saves])?;
     }
@@ -265,13 +270,13 @@ fn forget(mut world: World) -> Outcome<Recording> {
 fn forget_continued(mut world: World, schedule: u64) -> Outcome<Option<Recording>> {
     three(&mut world)?;
     let killed = world.fs.killed_after(schedule);
-    let ended = collect(&world.process(killed.clone(), 2));
+    let ended = collect(&world.process(killed.clone(), 2), false);
     if !killed.is_killed() {
         return ended.map(|()| None);
     }
     let from = world.fs.operations();
     let process = world.alone(3);
-    collect(&process)?;
+    collect(&process, false)?;
     world.promise(Promise::Records(records(&process)?));
     let work = world.plan("main", "1x1x1", 40)?;
     world.do_alone(&process, work)?;

@@ -24,7 +24,7 @@ use dcp::{
     formats::native::{NativeSink, SinkOptions},
     load::Loader,
     ops::prepare::{Request, prepare},
-    retention,
+    retention::{self, GcOptions},
     save::{Moment, SaveOptions, Session, Watch},
     store::{BlobWriter, ObjectPath, Root, Stores},
 };
@@ -272,10 +272,11 @@ fn forget(place: &Place) -> Outcome<()> {
     tale.at("condemn");
     let run = main_run()?;
     // What is condemned waits, the first time.
-    retention::collect(&root, &run, None, Duration::from_secs(86_400), LogOptions::default())
-        .map_err(text)?;
+    let later = GcOptions::after(Duration::from_secs(86_400));
+    retention::collect(&root, &run, None, &later, LogOptions::default()).map_err(text)?;
     tale.at("delete");
-    retention::collect(&root, &run, None, Duration::ZERO, LogOptions::default()).map_err(text)?;
+    let now = GcOptions::after(Duration::ZERO);
+    retention::collect(&root, &run, None, &now, LogOptions::default()).map_err(text)?;
     tale.at("deleted");
     Ok(())
 }
@@ -286,8 +287,8 @@ fn check(place: &Place, clean: bool) -> Outcome<Found> {
         .map_err(text)?;
     if clean {
         let run = main_run()?;
-        retention::collect(&root, &run, None, Duration::ZERO, LogOptions::default()).map_err(text)?;
-        root.local().ok_or("no folder")?.sweep(Duration::ZERO).map_err(text)?;
+        let all = GcOptions { orphans_after: Duration::ZERO, ..GcOptions::after(Duration::ZERO) };
+        retention::collect(&root, &run, None, &all, LogOptions::default()).map_err(text)?;
     }
     let log = Log::open(&root).map_err(text)?;
     let audit = log.audit().map_err(text)?;
