@@ -280,7 +280,11 @@ fn killed(number: usize, mutation: Mutation) -> Outcome<Mutated> {
     let others = Scenario::ALL.into_iter().filter(|scenario| *scenario != mutation.likely());
     for scenario in std::iter::once(mutation.likely()).chain(others) {
         let seen = Seen::default();
-        let schedules = if scenario.is_continued() { 1..10_000 } else { 2..4 };
+        let schedules = match scenario.is_continued() {
+            true => 1..10_000,
+            false if scenario == mutation.likely() => 2..40,
+            false => 2..4,
+        };
         for schedule in schedules {
             let recorded = scenario.record(schedule, Some(mutation));
             let recorded = recorded.map_err(|error| format!("{mutation}, {scenario}: {error}"))?;
