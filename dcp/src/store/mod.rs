@@ -9,6 +9,9 @@
 //! Invariants: a name that was put is never overwritten by this crate; what a call has put is durable when it returns; a reader sees
 //! an object whole or not at all; no name leads out of the root; an error tells whether something may have landed. Randomness comes in as
 //! a value ([`Nonces`]), and so do stores in memory ([`Stores`]).
+//!
+//! With the feature `testing` come a suite that every store must pass (`conformance`), a store that fails by a seed (`faults`), and a file
+//! system that crashes (`sim`): put a `LocalStore` over it, and look at every state that a crash may leave.
 
 mod blob;
 #[cfg(any(test, feature = "testing"))]
