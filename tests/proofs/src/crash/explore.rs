@@ -181,8 +181,8 @@ impl Search<'_> {
             }
             facts
         })?;
-        let due = self.recording.promises.iter().filter(|(at, _)| *at <= prefix);
-        due.map(|(_, promise)| facts.keep(promise)).collect()
+        let mut due = self.recording.promises.iter().filter(|(at, _)| *at <= prefix);
+        due.try_for_each(|(_, promise)| facts.keep(promise))
     }
 }
 
@@ -204,8 +204,8 @@ pub(crate) fn again(way: Way) -> Outcome<Option<Bad>> {
         );
     }
     let facts = check(&recording, &tree);
-    let due = recording.promises.iter().filter(|(at, _)| *at <= way.prefix);
-    let kept = facts.and_then(|facts| due.map(|(_, promise)| facts.keep(promise)).collect::<Outcome<()>>());
+    let mut due = recording.promises.iter().filter(|(at, _)| *at <= way.prefix);
+    let kept = facts.and_then(|facts| due.try_for_each(|(_, promise)| facts.keep(promise)));
     Ok(kept.err().map(|what| Bad { way, what }))
 }
 

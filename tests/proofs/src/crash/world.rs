@@ -73,6 +73,9 @@ pub(crate) struct World {
     seed: u64,
 }
 
+/// What one process does, beside others.
+pub(crate) type Thing<'t> = &'t (dyn Fn(&Process) -> Outcome<()> + Sync);
+
 /// One process on it.
 #[derive(Debug, Clone)]
 pub(crate) struct Process {
@@ -232,7 +235,7 @@ impl World {
     }
 
     /// Does several things at once, each in a process of its own, in an order that follows from the seed.
-    pub(crate) fn together(&self, things: &[&(dyn Fn(&Process) -> Outcome<()> + Sync)]) -> Outcome<()> {
+    pub(crate) fn together(&self, things: &[Thing<'_>]) -> Outcome<()> {
         let turns = Turns::new(things.len(), self.seed);
         let processes: Vec<_> = (0..things.len())
             .map(|number| self.process(self.fs.process(&turns, number), 100 + number as u64))
