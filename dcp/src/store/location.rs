@@ -39,10 +39,6 @@ impl Kind {
 }
 
 /// A bucket, or a container of an Azure account, and a prefix in it.
-#[cfg_attr(
-    all(not(feature = "remote"), not(test)),
-    expect(dead_code, reason = "this build only names what it lacks")
-)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Bucket {
     pub(super) kind: Kind,
