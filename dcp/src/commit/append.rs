@@ -18,6 +18,9 @@ use std::time::{Duration, SystemTime};
 /// How often another may be faster before a writer gives up.
 const ROUNDS: u32 = 10_000;
 
+/// How often the end of the log is looked at before a draft is refused for what a later record could change.
+const LOOKS: u32 = 3;
+
 /// A record that is to be added; its number and its place in the chain are found out then.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Draft {
@@ -92,16 +95,34 @@ impl Log {
     /// [`CommitError::Rejected`] when it would be void: nothing was written. [`CommitError::Unknown`] when the store leaves open whether it
     /// landed. [`StoreError::NotDurable`] when it is there and may not survive a crash. Otherwise as [`Log::open`]; nothing was written then.
     pub fn append(&mut self, draft: &Draft) -> Result<Committed> {
+        // A draft that was tried and is still known here was left in doubt, and stays so until a record or a verdict settles it: whatever
+        // fails in between, an earlier try may have landed.
+        let doubt = self.tried.contains_key(&draft.nonce);
         self.tried.entry(draft.nonce).or_insert(None);
-        let done = self.append_in_rounds(draft);
-        // Once it is unknown what became of a draft, its nonce is looked for in everything that is read.
-        if !matches!(done, Err(CommitError::Unknown { .. })) {
+        let done = self.prove().and_then(|()| self.append_in_rounds(draft, doubt));
+        let settled = match &done {
+            Ok(_) | Err(CommitError::Rejected { .. } | CommitError::Contended { .. }) => true,
+            Err(CommitError::Unknown { .. } | CommitError::Store(StoreError::NotDurable { .. })) => false,
+            Err(_) => !doubt,
+        };
+        if settled {
             self.tried.remove(&draft.nonce);
         }
-        done
+        match done {
+            Err(CommitError::Store(source)) if doubt && !matches!(source, StoreError::NotDurable { .. }) => {
+                Err(CommitError::Unknown { path: self.root.full_name(&self.chain.next().path()), source })
+            }
+            Ok(committed) => {
+                if !committed.before {
+                    self.hint();
+                }
+                Ok(committed)
+            }
+            failed => failed,
+        }
     }
 
-    fn append_in_rounds(&mut self, draft: &Draft) -> Result<Committed> {
+    fn append_in_rounds(&mut self, draft: &Draft, doubt: bool) -> Result<Committed> {
         for round in 0..ROUNDS {
             self.refresh()?;
             if let Some(seq) = self.found_before(draft) {
@@ -109,14 +130,19 @@ impl Log {
                 return Ok(Committed { seq, before: true });
             }
             let (seq, record) = (self.chain.next(), self.record_of(draft)?);
-            self.state.judge(&record).map_err(|void| CommitError::Rejected { void })?;
+            if let Err(void) = self.state.judge(&record) {
+                if void.is_final() || self.ends_here()? {
+                    return Err(CommitError::Rejected { void });
+                }
+                continue;
+            }
             let bytes = Bytes::from(record.encode()?);
             // A crash that lost the record before it would leave a log that nobody can open.
             self.settle()?;
-            match self.create(seq, &bytes, draft.nonce)? {
+            match self.create(seq, &bytes, draft.nonce, doubt)? {
                 Holder::Created => {
-                    let entry =
-                        Entry { record, digest: Sha256Digest::of(&bytes), stored: SystemTime::UNIX_EPOCH };
+                    let (digest, stored) = (Sha256Digest::of(&bytes), SystemTime::UNIX_EPOCH);
+                    let entry = Entry { record, bytes, digest, stored };
                     self.absorb(seq, &entry)?;
                     self.settled = Some(seq);
                     return Ok(Committed { seq, before: false });
@@ -133,6 +159,24 @@ impl Log {
             }
         }
         Err(CommitError::Contended { rounds: ROUNDS })
+    }
+
+    /// Whether there is no further record, by more than one look: a store may take a while to show one, and it could lift what a draft is
+    /// refused for. (A create at a number that is taken finds out by itself.)
+    fn ends_here(&mut self) -> Result<bool> {
+        let head = self.head();
+        for look in 0..LOOKS {
+            self.refresh()?;
+            if self.head() != head {
+                return Ok(false);
+            }
+            self.options
+                .retry
+                .pause_after(look)
+                .into_iter()
+                .for_each(|pause| self.options.clock.pause(pause));
+        }
+        Ok(true)
     }
 
     /// The record that an earlier try, or another worker, has written for this draft.
@@ -166,15 +210,18 @@ impl Log {
         })
     }
 
-    /// Puts the record as number `seq`, until it is certain whose record that is.
-    fn create(&self, seq: Seq, bytes: &Bytes, nonce: Nonce) -> Result<Holder> {
-        let (mut tries, mut in_doubt) = (0, false);
+    /// Puts the record as number `seq`, until it is certain whose record that is. It may be in doubt from an earlier call.
+    fn create(&self, seq: Seq, bytes: &Bytes, nonce: Nonce, mut in_doubt: bool) -> Result<Holder> {
+        let mut tries = 0;
         loop {
             let error = match self.root.put_create(&seq.path(), bytes.clone()) {
                 Ok(Put::Created) => return Ok(Holder::Created),
-                Ok(Put::Exists) => match self.read_sure(seq)? {
-                    Some(entry) => return self.holder(seq, entry, nonce),
-                    None => StoreError::NotFound { path: self.root.full_name(&seq.path()) },
+                Ok(Put::Exists) => match self.read_sure(seq) {
+                    Ok(Some(entry)) => return self.holder(seq, entry, nonce),
+                    Ok(None) => StoreError::NotFound { path: self.root.full_name(&seq.path()) },
+                    // What could not be read may be ours.
+                    Err(CommitError::Store(error)) => error,
+                    Err(error) => return Err(error),
                 },
                 Err(error @ StoreError::NotDurable { .. }) => return Err(error.into()),
                 Err(error) if !in_doubt && !error.may_have_landed() => return Err(error.into()),

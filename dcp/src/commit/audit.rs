@@ -1,7 +1,8 @@
-//! Reading the whole log: every record, the chain between them, and what the carried states claim.
+//! Reading the whole log: every record, the chain between them, and what the carried states and the head hint claim.
 
 use super::chain::Chain;
 use super::error::{CommitError, Result};
+use super::hint::{self, Found, Hint};
 use super::log::{Entry, Log};
 use super::seq::Seq;
 use super::state::{State, Void};
@@ -17,6 +18,20 @@ pub struct Audit {
     pub findings: Vec<Finding>,
     /// Records that have no effect. They are no fault of the log.
     pub voids: Vec<(Seq, Void)>,
+    /// What the head hint is worth.
+    pub hint: HintCheck,
+}
+
+/// What a head hint is worth. A wrong one harms nobody, so it is no finding.
+#[derive(Debug, Default)]
+pub enum HintCheck {
+    /// There is none.
+    #[default]
+    Missing,
+    /// It says what the log says, up to this record.
+    Good(Seq),
+    /// It is wrong.
+    Bad(CommitError),
 }
 
 /// One thing that is wrong with the log.
@@ -35,8 +50,17 @@ impl Log {
     /// What the store says; what is wrong with the log itself is in the answer.
     pub fn audit(&self) -> Result<Audit> {
         let last = self.listed()?.last().copied().max(self.head());
-        let (mut audit, mut reader) = (Audit::default(), Reader::default());
-        let mut seq = Seq::FIRST;
+        // Read before the log, so that it cannot be ahead of it.
+        let hint = hint::read(&self.root)?;
+        let mut reader = Reader { hint: Hinted::of(hint), ..Reader::default() };
+        let mut audit = self.audit_records(last, &mut reader)?;
+        let path = self.root.full_name(&hint::path());
+        audit.hint = reader.hint.concluded(audit.head, path);
+        Ok(audit)
+    }
+
+    fn audit_records(&self, last: Option<Seq>, reader: &mut Reader) -> Result<Audit> {
+        let (mut audit, mut seq) = (Audit::default(), Seq::FIRST);
         loop {
             let read = if last >= Some(seq) { self.read_sure(seq) } else { self.read(seq) };
             match read {
@@ -68,6 +92,57 @@ struct Reader {
     state: State,
     /// Whether the state lacks a record that could not be read.
     gap: bool,
+    hint: Hinted,
+}
+
+/// The head hint, before its record has come and after.
+#[derive(Default)]
+enum Hinted {
+    #[default]
+    Nothing,
+    Waiting(Box<Hint>),
+    Good(Seq),
+    Bad(String),
+}
+
+impl Hinted {
+    fn of(found: Found) -> Self {
+        match found {
+            Found::Hint(hint) => Self::Waiting(hint),
+            Found::Nothing => Self::Nothing,
+            Found::Unreadable(reason) => Self::Bad(reason),
+        }
+    }
+
+    /// Compares it with its record, and with what all records up to that one amount to; unless that is not known.
+    fn meet(&mut self, seq: Seq, entry: &Entry, state: Option<&State>) {
+        let Self::Waiting(hint) = self else { return };
+        if hint.seq != seq {
+            return;
+        }
+        let bad = |reason: &str| Self::Bad(reason.to_owned());
+        *self = match state {
+            _ if !hint.is_of(entry) => bad("it was made after another record than the one of its number"),
+            Some(state) if hint.state != *state => {
+                bad("its state is not what the records up to its own amount to")
+            }
+            _ => Self::Good(seq),
+        };
+    }
+
+    fn concluded(self, head: Option<Seq>, path: String) -> HintCheck {
+        match self {
+            Self::Nothing => HintCheck::Missing,
+            Self::Good(seq) => HintCheck::Good(seq),
+            Self::Bad(reason) => HintCheck::Bad(CommitError::BadHint { path, reason }),
+            Self::Waiting(hint) => {
+                let end =
+                    head.map_or_else(|| "is empty".to_owned(), |head| format!("ends with record {head}"));
+                let reason = format!("it names record {}, and the log {end}", hint.seq);
+                HintCheck::Bad(CommitError::BadHint { path, reason })
+            }
+        }
+    }
 }
 
 impl Reader {
@@ -93,6 +168,7 @@ impl Reader {
         if let Err(void) = self.state.apply(&entry.record) {
             audit.voids.push((seq, void));
         }
+        self.hint.meet(seq, entry, (!self.gap).then_some(&self.state));
     }
 
     fn miss(&mut self, seq: Seq, error: CommitError, audit: &mut Audit) {

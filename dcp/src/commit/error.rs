@@ -67,6 +67,27 @@ pub enum CommitError {
         /// A later one that is there.
         later: Seq,
     },
+    /// The log ends before a record that the head hint names, and which was there when that was written.
+    #[error(
+        "{path}: missing, although {hint} tells of record {seq}; the root was copied in part, copy it again. If this end of the log is \
+             wanted, delete {hint}"
+    )]
+    Cut {
+        /// The record that is missing.
+        path: String,
+        /// The hint.
+        hint: String,
+        /// The record that it names.
+        seq: Seq,
+    },
+    /// The head hint is wrong. Readers pass over it.
+    #[error("{path}: no hint to believe: {reason}; readers pass over it, and it can be deleted")]
+    BadHint {
+        /// The hint.
+        path: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// A record of a later format.
     #[error("{path}: written in format {format}; this program reads up to {known}: use a newer one")]
     Newer {
@@ -106,9 +127,11 @@ impl From<CommitError> for Error {
             CommitError::Store(error) => return error.into(),
             CommitError::Unknown { .. } => ErrorKind::Io,
             CommitError::Rejected { .. } | CommitError::Contended { .. } => ErrorKind::Conflict,
-            CommitError::Damaged { .. } | CommitError::Mixed { .. } | CommitError::Incomplete { .. } => {
-                ErrorKind::Corrupt
-            }
+            CommitError::Damaged { .. }
+            | CommitError::Mixed { .. }
+            | CommitError::Incomplete { .. }
+            | CommitError::Cut { .. }
+            | CommitError::BadHint { .. } => ErrorKind::Corrupt,
             CommitError::Newer { .. } | CommitError::NotUnderstood { .. } => ErrorKind::Unsupported,
             CommitError::TooLong { .. } => ErrorKind::Internal,
         };

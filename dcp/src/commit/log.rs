@@ -1,13 +1,16 @@
-//! The log of a root, read up to its head.
+//! The log of a root, read up to its head: from the head hint where that fits, from the last record with the state otherwise.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
 
 use super::chain::Chain;
 use super::clock::{Clock, Retry, SystemClock};
 use super::error::{CommitError, Result};
-use super::record::{LONGEST, Record, RootId};
+use super::hint::{self, Found, Hint};
+use super::record::{Action, LONGEST, Record, RootId};
 use super::seq::Seq;
 use super::state::State;
 use crate::digest::Sha256Digest;
@@ -24,12 +27,17 @@ pub struct LogOptions {
     pub retry: Retry,
     /// The program that writes.
     pub writer: String,
+    /// How long after a head hint the same handle puts the next one, at least; never, without. Stores limit how often one object may be
+    /// written, and in a burst of records only the last hint counts.
+    pub hint_every: Option<Duration>,
 }
 
 impl Default for LogOptions {
     fn default() -> Self {
         let writer = concat!("dcp ", env!("CARGO_PKG_VERSION")).to_owned();
-        Self { clock: Arc::new(SystemClock), nonces: Arc::new(OsNonces), retry: Retry::default(), writer }
+        let hint_every = Some(Duration::from_secs(1));
+        let (clock, nonces) = (Arc::new(SystemClock), Arc::new(OsNonces));
+        Self { clock, nonces, retry: Retry::default(), writer, hint_every }
     }
 }
 
@@ -38,6 +46,8 @@ impl Default for LogOptions {
 pub struct Entry {
     /// The record.
     pub record: Record,
+    /// Its bytes.
+    pub bytes: Bytes,
     /// The digest of its bytes.
     pub digest: Sha256Digest,
     /// When it was written, by the clock of the store. Ages are counted from this.
@@ -55,14 +65,24 @@ pub struct Log {
     pub(super) tried: BTreeMap<Nonce, Option<Seq>>,
     /// The last record that is known to be durable, and all before it.
     pub(super) settled: Option<Seq>,
+    /// Whether the state is, in part, the word of a hint.
+    pub(super) hinted: bool,
+    /// When this handle put its last hint, by the clock of the options.
+    hint_put: Option<SystemTime>,
+    /// Whether it has added records since.
+    hint_due: bool,
+    /// The last record that was read on opening.
+    last_read: Option<(Seq, Bytes)>,
+    /// The record of the newest checkpoint, where it was come by.
+    newest: Option<(Seq, Bytes)>,
 }
 
 impl Log {
     /// Reads the log of a root. A root without one has an empty log.
     ///
     /// # Errors
-    /// [`CommitError::Damaged`], [`CommitError::Mixed`], [`CommitError::Incomplete`] when the log is not whole, as far as it has to be
-    /// read; [`CommitError::Newer`], [`CommitError::NotUnderstood`]; and what the store says.
+    /// [`CommitError::Damaged`], [`CommitError::Mixed`], [`CommitError::Incomplete`], [`CommitError::Cut`] when the log is not whole, as
+    /// far as it has to be read; [`CommitError::Newer`], [`CommitError::NotUnderstood`]; and what the store says.
     pub fn open(root: &Root) -> Result<Self> {
         Self::open_with(root, LogOptions::default())
     }
@@ -72,15 +92,94 @@ impl Log {
     /// # Errors
     /// As [`Log::open`].
     pub fn open_with(root: &Root, options: LogOptions) -> Result<Self> {
-        let (chain, state, tried, settled) = Default::default();
-        let mut log = Self { root: root.clone(), options, chain, state, tried, settled };
-        let listed = log.listed()?.last().copied();
-        log.start_at(listed)?;
-        log.refresh()?;
-        match listed.filter(|listed| *listed >= log.chain.next()) {
-            Some(later) => log.wait_for(later).map(|()| log),
-            None => Ok(log),
+        // A store that does not answer here is asked again below.
+        let Ok(Found::Hint(hint)) = hint::read(root) else { return Self::open_listed(root, options) };
+        let (id, seq) = (hint.root, hint.seq);
+        let mut log = Self::empty(root, options);
+        if log.begin_at(*hint) {
+            return Ok(log);
         }
+        // What does not fit is told by the log itself.
+        let mut listed = Self::open_listed(root, log.options.clone())?;
+        listed.refuse_cut(id, seq).map(|()| listed)
+    }
+
+    /// Reads it by listing, from the last record that carries the state.
+    fn open_listed(root: &Root, options: LogOptions) -> Result<Self> {
+        let mut log = Self::empty(root, options);
+        log.read_listed().map(|()| log)
+    }
+
+    fn empty(root: &Root, options: LogOptions) -> Self {
+        Self {
+            root: root.clone(),
+            options,
+            chain: Chain::default(),
+            state: State::default(),
+            tried: BTreeMap::new(),
+            settled: None,
+            hinted: false,
+            hint_put: None,
+            hint_due: false,
+            last_read: None,
+            newest: None,
+        }
+    }
+
+    fn read_listed(&mut self) -> Result<()> {
+        let listed = self.listed()?.last().copied();
+        self.start_at(listed)?;
+        self.refresh()?;
+        listed.filter(|listed| *listed >= self.chain.next()).map_or(Ok(()), |later| self.wait_for(later))
+    }
+
+    /// Begins behind the record that a hint names, and reads what came after. False where anything does not fit, or where so much came after
+    /// that listing is faster.
+    fn begin_at(&mut self, hint: Hint) -> bool {
+        let Ok(Some((bytes, _))) = self.fetch(hint.seq) else { return false };
+        if Sha256Digest::of(&bytes) != hint.record {
+            return false;
+        }
+        self.newest = hint.newest();
+        self.last_read = Some((hint.seq, bytes));
+        self.chain = Chain { root: Some(hint.root), last: Some((hint.seq, hint.record)) };
+        (self.state, self.hinted) = (hint.state, true);
+        matches!(self.read_on(Seq::FOLD_EVERY), Ok(true))
+    }
+
+    /// Refuses a log that ends before the record that a hint of the same root names: it was cut, since a hint is put after its record.
+    fn refuse_cut(&mut self, root: RootId, seq: Seq) -> Result<()> {
+        let other = self.chain.root.is_some_and(|own| own != root);
+        if other || self.head() >= Some(seq) {
+            return Ok(());
+        }
+        match self.wait_for(seq) {
+            Err(CommitError::Incomplete { path, .. }) => {
+                Err(CommitError::Cut { path, hint: self.root.full_name(&hint::path()), seq })
+            }
+            waited => waited,
+        }
+    }
+
+    /// Makes sure that the state is the word of the log alone: where it began with a hint, the log is read again without one. Whoever
+    /// decides by the state what to write or to delete asks for this first; [`Log::append`] does.
+    ///
+    /// # Errors
+    /// As [`Log::open`].
+    pub fn prove(&mut self) -> Result<()> {
+        if !self.hinted {
+            return Ok(());
+        }
+        let mut proven = Self::empty(&self.root, self.options.clone());
+        proven.tried.clone_from(&self.tried);
+        proven.read_listed()?;
+        // The record that the hint named was there; a listing may be late.
+        self.head()
+            .filter(|head| *head >= proven.chain.next())
+            .map_or(Ok(()), |head| proven.wait_for(head))?;
+        proven.hint_put = self.hint_put;
+        *self = proven;
+        Ok(())
     }
 
     /// The numbers of the records that the store lists, in order: a hint.
@@ -104,10 +203,17 @@ impl Log {
     /// # Errors
     /// As [`Log::open`].
     pub fn refresh(&mut self) -> Result<()> {
-        while let Some(entry) = self.read(self.chain.next())? {
-            self.absorb(self.chain.next(), &entry)?;
+        self.read_on(u64::MAX).map(drop)
+    }
+
+    /// Reads so many records at most; whether it came to the end.
+    fn read_on(&mut self, most: u64) -> Result<bool> {
+        for _ in 0..=most {
+            let seq = self.chain.next();
+            let Some(entry) = self.read(seq)? else { return Ok(true) };
+            self.absorb(seq, &entry)?;
         }
-        Ok(())
+        Ok(false)
     }
 
     /// Makes durable what was read: whoever wrote the last records may have been stopped between giving them their names and making those
@@ -163,18 +269,37 @@ impl Log {
     /// # Errors
     /// [`CommitError::Damaged`], [`CommitError::Newer`], [`CommitError::NotUnderstood`], and what the store says.
     pub fn read(&self, seq: Seq) -> Result<Option<Entry>> {
+        let Some((bytes, stored)) = self.fetch(seq)? else { return Ok(None) };
+        let record = Record::decode(&self.root.full_name(&seq.path()), &bytes)?;
+        Ok(Some(Entry { record, digest: Sha256Digest::of(&bytes), bytes, stored }))
+    }
+
+    /// The bytes of a record of this log. Those that reading the log came by are not read again.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`], and what the store says.
+    pub fn record(&self, seq: Seq) -> Result<Bytes> {
+        let known = self.newest.iter().chain(&self.last_read).find(|(known, _)| *known == seq);
+        if let Some((_, bytes)) = known {
+            return Ok(bytes.clone());
+        }
         let path = seq.path();
-        let (bytes, info) = match self.root.get_at_most(&path, LONGEST) {
-            Ok(got) => got,
-            Err(StoreError::NotFound { .. }) => return Ok(None),
+        let missing = || CommitError::Store(StoreError::NotFound { path: self.root.full_name(&path) });
+        self.fetch(seq)?.map(|(bytes, _)| bytes).ok_or_else(missing)
+    }
+
+    /// The bytes under a number, unchecked, and when they were stored.
+    fn fetch(&self, seq: Seq) -> Result<Option<(Bytes, SystemTime)>> {
+        let path = seq.path();
+        match self.root.get_at_most(&path, LONGEST) {
+            Ok((bytes, info)) => Ok(Some((bytes, info.modified))),
+            Err(StoreError::NotFound { .. }) => Ok(None),
             Err(StoreError::TooLarge { .. }) => {
                 let reason = "it is larger than any record".to_owned();
-                return Err(CommitError::Damaged { path: self.root.full_name(&path), reason });
+                Err(CommitError::Damaged { path: self.root.full_name(&path), reason })
             }
-            Err(error) => return Err(error.into()),
-        };
-        let record = Record::decode(&self.root.full_name(&path), &bytes)?;
-        Ok(Some(Entry { record, digest: Sha256Digest::of(&bytes), stored: info.modified }))
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// A record that is known to be there: a store may take a while to show it.
@@ -209,11 +334,49 @@ impl Log {
             _ => {}
         }
         // A void record is part of the log all the same; an audit tells which ones are.
-        drop(self.state.apply(record));
+        if self.state.apply(record).is_ok() && matches!(record.action, Action::Commit(_)) {
+            self.newest = Some((seq, entry.bytes.clone()));
+        }
         if let Some(found) = self.tried.get_mut(&record.nonce) {
             *found = Some(seq);
         }
         Ok(())
+    }
+}
+
+/// Hints of our own.
+impl Log {
+    /// Notes that records were added, and tells readers, unless that was done just now.
+    pub(super) fn hint(&mut self) {
+        let Some(every) = self.options.hint_every else { return };
+        self.hint_due = true;
+        let now = self.options.clock.now();
+        let early = |put: SystemTime| now.duration_since(put).is_ok_and(|since| since < every);
+        if !self.hint_put.is_some_and(early) {
+            self.put_hint();
+            self.hint_put = Some(now);
+        }
+    }
+
+    fn put_hint(&mut self) {
+        self.hint_due = false;
+        let (Some(root), Some(last)) = (self.chain.root, self.chain.last) else { return };
+        let newest = self.state.checkpoints.last_key_value().map(|(seq, _)| *seq);
+        // The last record is read in any case.
+        let newest = self.newest.as_ref().filter(|(seq, _)| Some(*seq) == newest && *seq != last.0);
+        let bytes = hint::encode(root, last, &self.state, newest.map(|(_, bytes)| bytes.as_ref()));
+        if let Some(bytes) = bytes {
+            hint::put(&self.root, bytes);
+        }
+    }
+}
+
+/// The last records of a burst are told of as well.
+impl Drop for Log {
+    fn drop(&mut self) {
+        if self.hint_due && !std::thread::panicking() {
+            self.put_hint();
+        }
     }
 }
 

@@ -12,7 +12,8 @@
 //! from an epoch that has ended): every reader comes to the same verdict, because the verdict depends on earlier records only. The same
 //! verdict is asked before a record is written, so only writers that break the rules, or other versions, write void ones.
 //!
-//! Every 64th record carries the state before it, so that a reader needs the last 64 records at most; [`Log::audit`] reads all of them.
+//! Every 64th record carries the state before it, so that a reader needs the last 64 records at most; a hint beside the records
+//! (`commits/head`) spares it those too, and is never believed over the log. [`Log::audit`] reads all of them.
 //! Times in records are informational; ages come from the store.
 
 mod append;
@@ -21,6 +22,7 @@ mod chain;
 mod clock;
 mod error;
 mod fold;
+mod hint;
 mod log;
 mod metrics;
 mod names;
@@ -29,7 +31,7 @@ mod seq;
 mod state;
 
 pub use append::{Committed, Draft};
-pub use audit::{Audit, Finding};
+pub use audit::{Audit, Finding, HintCheck};
 pub use clock::{Clock, Retry, SystemClock};
 pub use error::{CommitError, Result};
 pub use fold::{Fold, fold, fold_from};

@@ -2,7 +2,8 @@
 //!
 //! Only counts and names are in here, nothing that depends on when or where it is computed, so all readers have the same state.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +25,23 @@ pub struct State {
     pub condemned: BTreeMap<DirName, Seq>,
     /// Where the runs are.
     pub runs: BTreeMap<Label, RunLine>,
+    /// `checkpoints` by their attempts.
+    #[serde(skip)]
+    attempts: Attempts,
 }
+
+/// Which record committed each attempt that exists: made of the checkpoints when first asked for (readers never ask), and kept up from then
+/// on. It says nothing of its own, so all of them are equal.
+#[derive(Debug, Clone, Default)]
+struct Attempts(OnceLock<HashMap<DirName, Seq>>);
+
+impl PartialEq for Attempts {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Attempts {}
 
 /// A checkpoint that exists.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -133,6 +150,13 @@ pub enum Void {
     },
 }
 
+impl Void {
+    /// Whether no record that comes in between could lift it.
+    pub(super) const fn is_final(&self) -> bool {
+        matches!(self, Self::Fenced { .. } | Self::Repeated { .. } | Self::Condemned { .. })
+    }
+}
+
 impl State {
     /// The newest checkpoint of a run: the one committed last, whatever its step.
     #[must_use]
@@ -149,6 +173,18 @@ impl State {
         })
     }
 
+    /// All the rest of it.
+    pub(super) fn without_checkpoints(&self) -> Self {
+        Self {
+            checkpoints: BTreeMap::new(),
+            retired: self.retired.clone(),
+            tags: self.tags.clone(),
+            condemned: self.condemned.clone(),
+            runs: self.runs.clone(),
+            attempts: Attempts::default(),
+        }
+    }
+
     /// The epoch of a run: 0 for one that is not known.
     #[must_use]
     pub fn epoch(&self, run: &Label) -> u64 {
@@ -158,7 +194,11 @@ impl State {
     /// The record that committed an attempt, unless its directory is condemned.
     #[must_use]
     pub fn committed(&self, attempt: &DirName) -> Option<Seq> {
-        let live = || self.checkpoints.iter().find(|(_, c)| c.attempt == *attempt).map(|(seq, _)| *seq);
+        let live = || {
+            // Backwards, so that the first of two that claim one attempt counts.
+            let all = || self.checkpoints.iter().rev().map(|(seq, c)| (c.attempt.clone(), *seq)).collect();
+            self.attempts.0.get_or_init(all).get(attempt).copied()
+        };
         self.retired.get(attempt).copied().or_else(live)
     }
 
@@ -283,12 +323,18 @@ impl State {
             pinned: false,
             verified: None,
         };
+        if let Some(attempts) = self.attempts.0.get_mut() {
+            attempts.insert(checkpoint.attempt.clone(), record.seq);
+        }
         self.checkpoints.insert(record.seq, checkpoint);
         self.runs.entry(record.run.clone()).or_default().tip = Some(record.seq);
     }
 
     fn retire(&mut self, seq: Seq) {
         let Some(gone) = self.checkpoints.remove(&seq) else { return };
+        if let Some(attempts) = self.attempts.0.get_mut() {
+            attempts.remove(&gone.attempt);
+        }
         self.checkpoints
             .values_mut()
             .filter(|c| c.ancestor == Some(seq))

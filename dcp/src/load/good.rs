@@ -65,7 +65,7 @@ pub fn newest_good(root: &Root, run: &Label, level: Level) -> Result<NewestGood>
     let log = Log::open(root).place(root.display_name())?;
     let mut skipped = Vec::new();
     for (seq, checkpoint) in log.state().line(run) {
-        let (step, record) = (checkpoint.step, root.get(&seq.path())?);
+        let (step, record) = (checkpoint.step, log.record(seq).place(root.display_name())?);
         let findings = findings(root, &record, level).place(format!("checkpoint seq:{seq}"))?;
         if findings.iter().all(|finding| finding.severity < Severity::Error) {
             return Ok(NewestGood { found: Some(Found { seq, step, record }), skipped });

@@ -7,7 +7,7 @@ use reshard::Region;
 use super::good::{self, Level};
 use crate::{
     Catalog, Error, ErrorKind, Finding, ObjectEntry, Place, Result, Source,
-    commit::{Label, Log, Seq},
+    commit::{Label, Log},
     engine::{RegionReader, Verify},
     formats::{
         OpenOptions,
@@ -32,7 +32,7 @@ impl Loader {
         let log = Log::open(root).place(root.display_name())?;
         let newest = log.state().newest(run).map(|(seq, _)| seq);
         let seq = newest.ok_or_else(|| none(root, &log, run))?;
-        Self::of(root, seq)
+        Self::open_record(root, log.record(seq).place(root.display_name())?)
     }
 
     /// Opens the checkpoint that a revision means, of whatever run.
@@ -42,7 +42,7 @@ impl Loader {
     pub fn open(root: &Root, revision: &Revision) -> Result<Self> {
         let log = Log::open(root).place(root.display_name())?;
         let (seq, _) = revision.resolve(log.state()).place(root.display_name())?;
-        Self::of(root, seq)
+        Self::open_record(root, log.record(seq).place(root.display_name())?)
     }
 
     /// Opens the checkpoint of a record, by its exact bytes: see [`Self::record`].
@@ -53,10 +53,6 @@ impl Loader {
     pub fn open_record(root: &Root, record: Bytes) -> Result<Self> {
         let source = open_record(&Stores::new(), root, &record, OpenOptions::new())?;
         Ok(Self { source, record })
-    }
-
-    fn of(root: &Root, seq: Seq) -> Result<Self> {
-        Self::open_record(root, root.get(&seq.path())?)
     }
 
     /// The bytes of the record that commits it: what one rank hands to the others.

@@ -165,6 +165,8 @@ pub(super) fn collect_watched(
     let place = root.display_name();
     let nonces = std::sync::Arc::clone(&log.nonces);
     let mut log = Log::open_with(root, log).place(place)?;
+    // What is deleted is decided by the records alone.
+    log.prove().place(place)?;
     let found = Found::look(root, log.state())?;
     let mut done = Collection::default();
     if found.is_nothing() && !options.sweep {

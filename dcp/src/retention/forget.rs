@@ -138,6 +138,7 @@ pub fn retire(
     options: LogOptions,
 ) -> Result<Retention> {
     let mut log = Log::open_with(root, options).place(root.display_name())?;
+    log.prove().place(root.display_name())?;
     let times = Times::new([], std::time::SystemTime::UNIX_EPOCH);
     let decisions = plan(log.state(), run, &times, &Policy::last(keep));
     forget(&mut log, &RunPlan { run: run.clone(), decisions }, epoch)

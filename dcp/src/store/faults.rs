@@ -2,7 +2,8 @@
 //!
 //! It wraps any store. Each create draws a fault; so does each read. The faults are those that have broken published commit protocols: an
 //! answer that is lost after the object has landed, a conflict that a request has with itself, a conflict although nothing is there, an error
-//! before anything happened, an object that lands after its error was reported, and one that is not found although it is there.
+//! before anything happened, an object that lands after its error was reported, one that is not found although it is there, a body that ends
+//! early, and a listing that is late.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,10 +12,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::stream::BoxStream;
+use futures::future::FutureExt;
+use futures::stream::{self, BoxStream, StreamExt};
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMode,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
 use super::name::ObjectPath;
@@ -34,7 +36,18 @@ pub struct Faults {
     pub late_landing: u64,
     /// A read does not find what is there.
     pub not_found: u64,
+    /// A put over what is there fails, without effect.
+    pub no_overwrite: u64,
+    /// The body of a read ends early, with an error.
+    pub cut_body: u64,
+    /// A listing lacks its newest objects.
+    pub late_listing: u64,
+    /// The object lands, its answer is lost, and so are those of the next operations, whatever they are.
+    pub outage: u64,
 }
+
+/// Operations that an outage lasts.
+const OUTAGE: u64 = 24;
 
 /// A store that fails by a seed.
 #[derive(Debug)]
@@ -44,6 +57,8 @@ pub struct FaultyStore {
     seed: u64,
     drawn: AtomicU64,
     injected: AtomicU64,
+    /// Operations that the present outage still lasts.
+    down: AtomicU64,
     /// What is to land later.
     late: Mutex<Vec<(ObjectPath, PutPayload)>>,
 }
@@ -58,6 +73,7 @@ impl FaultyStore {
             seed,
             drawn: AtomicU64::new(0),
             injected: AtomicU64::new(0),
+            down: AtomicU64::new(0),
             late: Mutex::default(),
         }
     }
@@ -89,6 +105,15 @@ impl FaultyStore {
         hit
     }
 
+    /// Fails while the store is down.
+    fn up(&self) -> Result<()> {
+        let less = |down: u64| down.checked_sub(1);
+        match self.down.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less) {
+            Ok(_) => Err(broken("503 Service Unavailable")),
+            Err(_) => Ok(()),
+        }
+    }
+
     async fn land_late(&self) {
         let late = std::mem::take(&mut *self.late.lock().unwrap_or_else(PoisonError::into_inner));
         for (location, payload) in late {
@@ -104,7 +129,8 @@ impl FaultyStore {
         opts: PutOptions,
     ) -> Result<PutResult> {
         let f = &self.faults;
-        let rates = [f.lost_answer, f.conflict_with_itself, f.false_conflict, f.error_before, f.late_landing];
+        let known = [f.lost_answer, f.conflict_with_itself, f.false_conflict, f.error_before];
+        let rates = [known.as_slice(), &[f.outage, f.late_landing]].concat();
         match self.fault(&rates) {
             None => self.inner.put_opts(location, payload, opts).await,
             Some(0) => {
@@ -117,11 +143,39 @@ impl FaultyStore {
             }
             Some(2) => Err(taken(location)),
             Some(3) => Err(broken("the connection was refused")),
+            Some(4) => {
+                self.inner.put_opts(location, payload, opts).await?;
+                self.down.store(OUTAGE, Ordering::Relaxed);
+                Err(broken("the connection was closed before the answer"))
+            }
             Some(_) => {
                 self.late.lock().unwrap_or_else(PoisonError::into_inner).push((location.clone(), payload));
                 Err(broken("the request timed out"))
             }
         }
+    }
+}
+
+/// The same answer, whose body breaks off in the middle.
+fn cut(got: GetResult) -> GetResult {
+    let half = usize::try_from(got.range.end.saturating_sub(got.range.start) / 2).unwrap_or(0);
+    let GetResult { payload, meta, range, attributes, extensions } = got;
+    let whole = GetResult {
+        payload,
+        meta: meta.clone(),
+        range: range.clone(),
+        attributes: attributes.clone(),
+        extensions: extensions.clone(),
+    };
+    let body =
+        whole.into_stream().take(1).map(move |bytes| bytes.map(|bytes| bytes.slice(..half.min(bytes.len()))));
+    let end = stream::once(async { Err(broken("the connection was closed within the body")) });
+    GetResult {
+        payload: GetResultPayload::Stream(body.chain(end).boxed()),
+        meta,
+        range,
+        attributes,
+        extensions,
     }
 }
 
@@ -141,8 +195,10 @@ impl ObjectStore for FaultyStore {
         payload: PutPayload,
         opts: PutOptions,
     ) -> Result<PutResult> {
+        self.up()?;
         let done = match opts.mode {
             PutMode::Create => self.create(location, payload, opts).await,
+            _ if self.fault(&[self.faults.no_overwrite]).is_some() => Err(broken("503 Slow Down")),
             _ => self.inner.put_opts(location, payload, opts).await,
         };
         // What was under way before this call may land after it, never before an earlier one was answered.
@@ -161,8 +217,13 @@ impl ObjectStore for FaultyStore {
     }
 
     async fn get_opts(&self, location: &ObjectPath, options: GetOptions) -> Result<GetResult> {
-        if self.fault(&[self.faults.not_found]).is_some() {
-            return Err(Error::NotFound { path: location.to_string(), source: "404 Not Found".into() });
+        self.up()?;
+        match self.fault(&[self.faults.not_found, self.faults.cut_body]) {
+            Some(0) => {
+                return Err(Error::NotFound { path: location.to_string(), source: "404 Not Found".into() });
+            }
+            Some(_) => return self.inner.get_opts(location, options).await.map(cut),
+            None => {}
         }
         self.inner.get_opts(location, options).await
     }
@@ -179,7 +240,16 @@ impl ObjectStore for FaultyStore {
     }
 
     fn list(&self, prefix: Option<&ObjectPath>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.inner.list(prefix)
+        if self.fault(&[self.faults.late_listing]).is_none() {
+            return self.inner.list(prefix);
+        }
+        let lacks = usize::try_from(self.draw() % 8).unwrap_or(0) + 1;
+        let whole = self.inner.list(prefix).collect::<Vec<_>>();
+        let early = whole.map(move |mut listed| {
+            listed.truncate(listed.len().saturating_sub(lacks));
+            stream::iter(listed)
+        });
+        early.flatten_stream().boxed()
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&ObjectPath>) -> Result<ListResult> {

@@ -6,7 +6,7 @@
 //!    └────────► dyn ObjectStore ◄── memory; Remote ──► S3, GCS, Azure (each behind its feature)
 //! ```
 //!
-//! Invariants: a name that was put is never overwritten by this crate; what a call has put is durable when it returns; a reader sees
+//! Invariants: a name that was put is never overwritten by this crate (but for one hint, see `commit`); what a call has put is durable when it returns; a reader sees
 //! an object whole or not at all; no name leads out of the root; an error tells whether something may have landed. Randomness comes in as
 //! a value ([`Nonces`]), and so do stores in memory ([`Stores`]).
 //!
@@ -16,6 +16,8 @@
 mod blob;
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
+#[cfg(any(test, feature = "testing"))]
+pub mod counted;
 mod coverage;
 mod disk;
 mod error;

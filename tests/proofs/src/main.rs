@@ -10,15 +10,21 @@
 //! (or mutations) that show that it can fail.
 
 mod crash;
+mod flaky;
 mod killer;
+#[cfg(test)]
+mod machine;
+mod model;
+mod newest;
 mod proof;
+mod values;
 mod weights;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use proof::conclude;
+use proof::{Size, conclude};
 
 /// Proofs of the store.
 #[derive(Debug, Parser)]
@@ -37,6 +43,12 @@ enum Which {
     /// A process that `killer` starts
     #[command(hide = true, subcommand)]
     KillerChild(killer::child::Task),
+    /// Eight writers on a store that loses acknowledgements
+    Flaky(Size),
+    /// Every order of events, within a bound
+    Model(Size),
+    /// What it takes to find the newest of many commits
+    Newest(Size),
 }
 
 fn main() -> ExitCode {
@@ -50,5 +62,8 @@ fn main() -> ExitCode {
                 ExitCode::FAILURE
             }
         },
+        Which::Flaky(size) => conclude(size, flaky::run),
+        Which::Model(size) => conclude(size, model::run),
+        Which::Newest(size) => conclude(size, newest::run),
     }
 }

@@ -56,6 +56,12 @@ enum Chore {
     Crash(prove::Size),
     /// Prove that no process that is killed loses or mixes a checkpoint
     Killer(prove::Size),
+    /// Prove that commits are neither lost nor doubled on a store that loses acknowledgements
+    Flaky(prove::Size),
+    /// Prove commit, collection and retention in every order of events, within a bound
+    Model(prove::Size),
+    /// Measure what it takes to find the newest of many commits
+    Newest(prove::Size),
     /// Run all proofs of the store
     Prove(prove::Size),
     /// Everything that `.ci/run` does
@@ -107,6 +113,9 @@ fn run(chore: Chore) -> Result<ExitCode, Error> {
         Chore::Bench { what: Benchmark::Trainer(options) } => done(|| bench::trainer::run(&options)),
         Chore::Crash(size) => done(|| prove::one(prove::Proof::Crash, &size)),
         Chore::Killer(size) => done(|| prove::one(prove::Proof::Killer, &size)),
+        Chore::Flaky(size) => done(|| prove::one(prove::Proof::Flaky, &size)),
+        Chore::Model(size) => done(|| prove::one(prove::Proof::Model, &size)),
+        Chore::Newest(size) => done(|| prove::one(prove::Proof::Newest, &size)),
         Chore::Prove(size) => done(|| prove::all(&size)),
         Chore::Ci => done(ci::run),
         Chore::Arrows => done(arrows::run),

@@ -14,6 +14,12 @@ pub(crate) enum Proof {
     Crash,
     /// Real processes, killed at random moments
     Killer,
+    /// Eight writers on a store that loses acknowledgements
+    Flaky,
+    /// Every order of events, within a bound
+    Model,
+    /// What it takes to find the newest of many commits
+    Newest,
 }
 
 /// How much is tried.

@@ -38,6 +38,7 @@ pub(in super::super) fn options(seed: u64) -> LogOptions {
         nonces: Arc::new(SeededNonces::new(seed)),
         retry,
         writer: "test".to_owned(),
+        hint_every: Some(Duration::ZERO),
     }
 }
 
@@ -67,16 +68,22 @@ fn attempts(root: &Root) -> Vec<String> {
     attempts.collect()
 }
 
+/// Opens it, however often a read fails.
+fn reopened(root: &Root, seed: u64) -> Log {
+    (0..100).find_map(|_| Log::open_with(root, options(seed)).ok()).unwrap()
+}
+
 /// Eight writers with fifty commits each: each must be in the log once.
 fn race(roots: &[Root], clean: &Root) {
     std::thread::scope(|scope| {
         for (writer, root) in (0_u64..).zip(roots) {
             scope.spawn(move || {
-                let mut log = log(root, writer);
+                let mut log = reopened(root, writer);
                 for n in 0..50 {
                     let draft = log.draft(&label("main"), commit(&format!("w{writer}-{n}"))).unwrap();
                     while let Err(error) = log.append(&draft) {
-                        assert!(matches!(error, CommitError::Unknown { .. }), "{error:?}");
+                        let store = matches!(error, CommitError::Unknown { .. } | CommitError::Store(_));
+                        assert!(store, "{error:?}");
                     }
                 }
             });
@@ -105,6 +112,10 @@ fn eight_writers_on_a_faulty_store_lose_nothing_and_write_nothing_twice() {
             error_before: 50,
             late_landing: 50,
             not_found: 100,
+            no_overwrite: 100,
+            cut_body: 100,
+            late_listing: 100,
+            outage: 10,
         };
         let faulty: Vec<_> =
             (0..8).map(|n| Arc::new(FaultyStore::new(Arc::clone(&store), faults, seed * 8 + n))).collect();
@@ -151,6 +162,28 @@ fn a_store_that_never_answers_leaves_it_unknown_and_the_draft_is_found_later() {
 }
 
 #[test]
+fn a_draft_in_doubt_stays_in_doubt_whatever_fails_next() {
+    // All creates land and lose their answers, and whatever is read breaks off.
+    let store = Arc::new(InMemory::new());
+    let faults = Faults { lost_answer: 1000, cut_body: 1000, ..Faults::default() };
+    let mut log = log(&Root::from_store(Arc::new(FaultyStore::new(store.clone(), faults, 1)), "faulty"), 1);
+    let tag = Action::Pin(super::super::record::Pin { checkpoint: seq(1), held: true });
+    for action in [commit("s-1"), tag] {
+        let draft = log.draft(&label("main"), action).unwrap();
+        for _ in 0..3 {
+            // The record is there, so to say that nothing was written would be a lie.
+            let appended = log.append(&draft);
+            assert!(matches!(appended, Err(CommitError::Unknown { .. })), "{appended:?}");
+        }
+        log.root = Root::from_store(store.clone(), "clean");
+        assert!(log.append(&draft).unwrap().before);
+        log.root = Root::from_store(Arc::new(FaultyStore::new(store.clone(), faults, 2)), "faulty");
+    }
+    let clean = Root::from_store(store, "clean");
+    assert_eq!(Log::open_with(&clean, options(3)).unwrap().head(), Some(seq(2)));
+}
+
+#[test]
 fn what_lands_late_with_another_time_in_it_is_still_ours() {
     let root = memory();
     let mut log = log(&root, 1);
@@ -159,7 +192,8 @@ fn what_lands_late_with_another_time_in_it_is_still_ours() {
     earlier.time_ms -= 1;
     let bytes = earlier.encode().unwrap();
     root.put_same(&Seq::FIRST.path(), bytes.clone().into()).unwrap();
-    let Holder::Ours(entry) = log.create(Seq::FIRST, &Bytes::from_static(b"later"), draft.nonce).unwrap()
+    let Holder::Ours(entry) =
+        log.create(Seq::FIRST, &Bytes::from_static(b"later"), draft.nonce, false).unwrap()
     else {
         panic!("it is ours");
     };

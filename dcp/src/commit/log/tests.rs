@@ -2,11 +2,16 @@
 
 use std::path::Path;
 
-use super::super::append::tests::{append, log, memory, options};
+use super::super::append::tests::{append, memory, options};
 use super::super::fold::tests::{commit, label, seq};
 use super::super::fold::{fold, fold_from};
 use super::*;
 use crate::store::LocalStore;
+
+/// Without hints: what a log alone tells.
+fn log(root: &Root, seed: u64) -> Log {
+    Log::open_with(root, LogOptions { hint_every: None, ..options(seed) }).unwrap()
+}
 
 /// A root in a folder with so many commits.
 fn folder(commits: u64, seed: u64) -> (tempfile::TempDir, Root) {

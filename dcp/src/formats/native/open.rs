@@ -33,6 +33,10 @@ pub fn open_in(
     options: OpenOptions,
 ) -> Result<NativeSource> {
     let root = Root::open(location, stores)?;
+    let log = Log::open(&root)?;
+    if log.head().is_some() {
+        return open_log(stores, &root, log, revision, options);
+    }
     if let Some((parent, dir)) = parent_of(stores, location, &root) {
         let log = Log::open_with(&parent, LogOptions::default())?;
         if let Some(seq) = log.state().committed(&dir).filter(|seq| log.state().checkpoints.contains_key(seq))
@@ -41,7 +45,7 @@ pub fn open_in(
                 .place(parent.display_name());
         }
     }
-    open_root(stores, &root, revision, options)
+    open_log(stores, &root, log, revision, options)
 }
 
 /// As [`open_in`], of a root that was opened before.
@@ -54,8 +58,17 @@ pub fn open_root(
     revision: Option<&str>,
     options: OpenOptions,
 ) -> Result<NativeSource> {
+    open_log(stores, root, Log::open(root)?, revision, options)
+}
+
+fn open_log(
+    stores: &Stores,
+    root: &Root,
+    log: Log,
+    revision: Option<&str>,
+    options: OpenOptions,
+) -> Result<NativeSource> {
     let wanted = revision.map(str::parse::<Revision>).transpose()?;
-    let log = Log::open(root)?;
     if log.head().is_none() {
         return alone(stores, root, wanted.as_ref(), options).place(root.display_name());
     }
@@ -94,9 +107,7 @@ fn committed(
     let (seq, checkpoint) = revision.resolve(log.state())?;
     let dir = checkpoint.attempt.clone();
     let manifest = manifest_of(root, seq, &dir, checkpoint.manifest)?;
-    let entry = log.read(seq)?;
-    let record =
-        entry.ok_or_else(|| Error::corrupt(format!("record {seq} is gone since the log was read")))?.record;
+    let record = Record::decode(&root.full_name(&seq.path()), &log.record(seq)?)?;
     let facts = CommitFacts::of(seq, checkpoint, &record, log.state());
     let mut source = assemble(stores, root, dir.as_str(), manifest, options)?;
     (source.committed, source.log) = (Some(facts), Some(log));

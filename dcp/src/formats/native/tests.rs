@@ -1,6 +1,6 @@
 //! The store as a whole: what was written is read back, and whatever happened in between is noticed and named.
 
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
 use bytes::Bytes;
 use fqn::{Dtype, Role};
@@ -11,13 +11,14 @@ use super::*;
 use crate::{
     Cancel, Catalog, Encoding, Error, ErrorKind, FindingCode, ObjectEntry, PathPart, Progress, ReshardRule,
     Result, Severity, Silent, Source, TargetSpec,
-    commit::{Action, Log, Retire, Seq},
+    commit::{Action, DirName, Log, LogOptions, ManifestRef, Retire, Seq, Verified},
+    digest::Sha256Digest,
     engine::{
         CopyPlan, Report, RunOptions, Verify, read_region, run,
         testing::{MemSource, Proof, Stored, Whole, grid, plan},
     },
     formats::{OpenOptions, Strictness},
-    store::{ObjectPath, Root, Stores, object_path},
+    store::{ObjectPath, Root, Stores, counted::CountedStore, object_path},
 };
 
 pub(super) fn sink(root: &Root) -> NativeSink {
@@ -477,11 +478,49 @@ fn a_hostile_manifest_is_named_however_well_it_is_digested() {
     swapped[at + 13..at + 17].copy_from_slice(b"evil");
     for bytes in [b"not a database".to_vec(), good[..good.len() - 4096].to_vec(), swapped] {
         let step = tempfile::tempdir().unwrap();
-        let name = crate::manifest::manifest_name(&crate::digest::Sha256Digest::of(&bytes));
+        let name = crate::manifest::manifest_name(&Sha256Digest::of(&bytes));
         std::fs::write(step.path().join(&name), &bytes).unwrap();
         let error = reopened(step.path(), true).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt);
         assert!(error.to_string().contains(&name), "{error}");
     }
     drop(folder);
+}
+
+#[test]
+fn the_newest_of_many_commits_opens_in_four_requests() {
+    let (stores, root) = memory();
+    let options = LogOptions { hint_every: None, ..LogOptions::default() };
+    let mut log = Log::open_with(&root, options).unwrap();
+    for n in 0..1_200 {
+        let attempt: DirName = format!("step-{n}-made-up").parse().unwrap();
+        let manifest = ManifestRef { sha256: Sha256Digest::of(b"none"), size: 4 };
+        let commit = serde_json::from_value(serde_json::json!({
+            "step": n, "attempt": attempt, "manifest": manifest, "directories": [attempt],
+        }));
+        let draft = log.draft(&"main".parse().unwrap(), Action::Commit(commit.unwrap())).unwrap();
+        log.append(&draft).unwrap();
+    }
+    let source = mem_source(&wholes());
+    let (seq, _) = save(&root, &source, &cut(&source, 2)).unwrap();
+    let counted = Arc::new(CountedStore::new(Arc::clone(root.object_store())));
+    let counting = Root::from_store(counted.clone(), "counted");
+    let open = || {
+        let opened = open_root(&stores, &counting, None, OpenOptions::new()).unwrap();
+        assert_eq!(opened.commit().unwrap().seq.get(), seq);
+        counted.take()
+    };
+    let asked = open();
+    assert_eq!(asked.len(), 4, "{asked:?}");
+    // Also where later records are about something else.
+    let mut log = Log::open(&root).unwrap();
+    let verified = Verified { checkpoint: Seq::new(seq).unwrap(), whole: true };
+    let draft = log.draft(&"main".parse().unwrap(), Action::Verified(verified)).unwrap();
+    log.append(&draft).unwrap();
+    assert_eq!(open().len(), 4);
+    drop(crate::load::Loader::newest(&counting, &"main".parse().unwrap()).unwrap());
+    assert_eq!(counted.take().len(), 4);
+    // Without the hint it takes more, and comes to the same.
+    root.delete(&object_path("commits/head").unwrap()).unwrap();
+    assert!(open().len() > 4);
 }
