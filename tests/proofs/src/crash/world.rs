@@ -128,7 +128,13 @@ impl Process {
         let nonces: Arc<dyn Nonces> = Arc::new(SeededNonces::new(seed));
         let root = Root::from_local(LocalStore::over(Mutated::new(fs, mutation), "sim", Arc::clone(&nonces)));
         let retry = Retry { tries: 3, first: Duration::ZERO, longest: Duration::ZERO };
-        let options = LogOptions { clock: Arc::new(Still), nonces, retry, writer: "proofs".to_owned() };
+        let options = LogOptions {
+            clock: Arc::new(Still),
+            nonces,
+            retry,
+            writer: "proofs".to_owned(),
+            hint_every: None,
+        };
         Self { root, options }
     }
 
