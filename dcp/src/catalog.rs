@@ -59,6 +59,8 @@ pub struct Catalog {
     pub mesh: Option<Mesh>,
     /// How layers were split over `pp`, where the format records it.
     pub split: Option<StageSplit>,
+    /// By which rules files were compressed, for people: see [`crate::codec::Codecs`]. None where no file is.
+    pub codecs: Option<String>,
     /// Facts that only the format knows (a save id, safetensors' `__metadata__`, unknown attributes), by name, kept
     /// so that a round trip loses nothing.
     pub extra: serde_json::Map<String, serde_json::Value>,
@@ -85,7 +87,7 @@ pub struct Chunk {
     pub region: Region,
     /// The file.
     pub file: FileId,
-    /// Byte offset of the box's first element in that file.
+    /// Byte offset of the box's first element in that file, decoded where it is compressed.
     pub offset: u64,
     /// Strides in elements, one per dimension; `None` when row-major and packed. Foreign files only.
     pub strides: Option<Dims>,
@@ -111,8 +113,10 @@ pub struct FileEntry {
     pub path: String,
     /// Where it is.
     pub location: Location,
-    /// Bytes.
+    /// Bytes, as they lie there.
     pub size: u64,
+    /// Bytes that its blocks decode to, where some are compressed. Offsets of chunks are among these.
+    pub logical: Option<u64>,
     /// Block table, where the format has one.
     pub blocks: Option<BlockRef>,
 }
@@ -232,6 +236,20 @@ impl Format {
     }
 }
 
+impl FileEntry {
+    /// Bytes that offsets of chunks are counted in: those of the file, decoded where it is compressed.
+    #[must_use]
+    pub fn logical_size(&self) -> u64 {
+        self.logical.unwrap_or(self.size)
+    }
+
+    /// Whether some of its blocks are compressed.
+    #[must_use]
+    pub const fn is_coded(&self) -> bool {
+        self.logical.is_some()
+    }
+}
+
 impl Chunk {
     /// Bytes from the chunk's first element to the end of its last, in its file: packed size when row-major, the
     /// span that strides cover otherwise. `None` on overflow.
@@ -282,6 +300,7 @@ impl Catalog {
             step: None,
             mesh: None,
             split: None,
+            codecs: None,
             extra: serde_json::Map::new(),
         }
     }
@@ -313,6 +332,13 @@ impl Catalog {
         })
     }
 
+    /// Bytes of all files, as stored and as they decode to; the same where none is compressed.
+    #[must_use]
+    pub fn file_bytes(&self) -> (u64, u64) {
+        let sum = |of: fn(&FileEntry) -> u64| self.files.iter().map(of).fold(0, u64::saturating_add);
+        (sum(|file| file.size), sum(FileEntry::logical_size))
+    }
+
     /// Total bytes of all tensors, each counted once.
     #[must_use]
     pub fn tensor_bytes(&self) -> u64 {
@@ -341,7 +367,7 @@ impl Catalog {
 
     /// Two million chunks pass here: what lies where it should is told from its numbers alone.
     fn check_chunks(&self, entry: &Entry, chunks: &ChunkList) -> Result<()> {
-        let size = |file: FileId| self.file(file).ok().map(|file| file.size);
+        let size = |file: FileId| self.file(file).ok().map(FileEntry::logical_size);
         let (packed, loose) = chunks.parts();
         for record in packed.into_iter().flatten() {
             if !record.lies_within(&entry.shape, entry.dtype, size)
@@ -367,12 +393,16 @@ impl Catalog {
         }
         let file = self.file(chunk.file)?;
         let end = chunk.span(entry.dtype).and_then(|span| span.checked_add(chunk.offset));
-        if end.is_some_and(|end| end <= file.size) {
+        if end.is_some_and(|end| end <= file.logical_size()) {
             return Ok(());
         }
         Err(Error::corrupt(format!(
             "{id}: chunk {} of {} at byte {} ends beyond the {} bytes of {}",
-            chunk.region, entry.dtype, chunk.offset, file.size, file.path
+            chunk.region,
+            entry.dtype,
+            chunk.offset,
+            file.logical_size(),
+            file.path
         ))
         .hint("the file is cut short, or the metadata belongs to another save; `ckpt verify` lists everything affected"))
     }

@@ -12,6 +12,7 @@
 
 mod catalog;
 mod chunk_list;
+pub mod codec;
 pub mod commit;
 mod cores;
 pub mod digest;

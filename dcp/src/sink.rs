@@ -18,7 +18,10 @@ use reshard::{Layout, Mesh, Region, StageSplit};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Error, ObjectEntry, Result, digest::BlockTable, fingerprint::Fingerprint, fingerprint::FingerprintSum,
+    Error, ObjectEntry, Result,
+    codec::Codecs,
+    digest::{BlockCodec, BlockTable},
+    fingerprint::{Fingerprint, FingerprintSum},
     store::BlobWriter,
 };
 
@@ -39,6 +42,8 @@ pub struct TargetSpec {
     pub plan_digest: String,
     /// Facts to carry over, see [`crate::Catalog::extra`].
     pub extra: serde_json::Map<String, serde_json::Value>,
+    /// Which roles are stored compressed: for the native store, which alone can.
+    pub codecs: Codecs,
 }
 
 /// One tensor of a target.
@@ -89,7 +94,7 @@ pub struct TargetLayout {
 pub struct TargetFile {
     /// Path relative to the target.
     pub path: String,
-    /// Bytes, known before the first is written.
+    /// Bytes, known before the first is written; of a coded file, those that it decodes to.
     pub size: u64,
     /// Bytes known beforehand: headers, padding, archive records.
     pub head: Vec<Piece>,
@@ -133,8 +138,11 @@ pub struct FileDone {
     pub file: usize,
     /// Its path, as a guard against another layout.
     pub path: String,
-    /// Its size.
+    /// Its size, as stored.
     pub size: u64,
+    /// Bytes that it decodes to, where some of its blocks are compressed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logical: Option<u64>,
     /// CRC-32 of its chunks, in the layout's order; empty unless needed.
     pub crc32: Vec<u32>,
     /// Its block table; `None` unless needed. Not part of the text form: a store that keeps block tables keeps each as
@@ -148,6 +156,14 @@ pub struct FileDone {
     /// compared with.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub source_sums: Vec<(usize, FingerprintSum)>,
+}
+
+impl FileDone {
+    /// Bytes that it decodes to: the size that the layout gave it.
+    #[must_use]
+    pub fn logical_size(&self) -> u64 {
+        self.logical.unwrap_or(self.size)
+    }
 }
 
 /// Everything written.
@@ -194,6 +210,17 @@ pub trait Sink: Send + Sync {
     /// # Errors
     /// The store's.
     fn blob(&self, file: usize) -> Result<Box<dyn BlobWriter>>;
+
+    /// How the blocks of each chunk of `file` are to be stored, in the layout's order; nothing for a file that is stored plain. A
+    /// coded file has no bytes but its head and its chunks, one behind the other, and ends where its blocks do: its writer is
+    /// finished by [`BlobWriter::finish_at`].
+    ///
+    /// # Errors
+    /// `Internal` for a file that is not in the layout.
+    fn codecs(&self, file: usize) -> Result<Vec<BlockCodec>> {
+        let _ = file;
+        Ok(Vec::new())
+    }
 
     /// The bytes of `file` that depend on its chunks' CRCs (in the layout's order).
     ///

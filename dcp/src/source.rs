@@ -10,13 +10,22 @@ pub trait Source: Send + Sync + fmt::Debug {
     /// What it holds, invariants checked.
     fn catalog(&self) -> &Catalog;
 
-    /// Fills `buf` from byte `offset` of `file`. Several threads call it at once.
+    /// Fills `buf` from byte `offset` of `file`: of its logical bytes, where its blocks are compressed. Several threads call it at
+    /// once.
     ///
     /// A file may be virtual (the decompressed form of a stored one); its adapter makes sequential reads cheap.
     ///
     /// # Errors
     /// The file's name is in the message. `Corrupt` where the file ends early.
     fn read_exact_at(&self, file: FileId, offset: u64, buf: &mut [u8]) -> Result<()>;
+
+    /// Fills `buf` from byte `offset` of what is stored of `file`: the same unless its blocks are compressed.
+    ///
+    /// # Errors
+    /// As [`Self::read_exact_at`].
+    fn read_stored_at(&self, file: FileId, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.read_exact_at(file, offset, buf)
+    }
 
     /// The block table of `file`, checked against its root hash; `None` where the format has none.
     ///

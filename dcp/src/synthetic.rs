@@ -114,6 +114,7 @@ impl Written {
             }
             let path = format!("data/{}.safetensors", blob.key());
             let done = FileDone {
+                logical: None,
                 file: 0,
                 path,
                 size: blob.size(),

@@ -59,16 +59,35 @@ def fold(log):
         runs[run] = record["epoch"], tip
     return live
 
+def decode(codec, stored, length):
+    """A block from its stored bytes: as they are, or a zstd frame of `codec` planes."""
+    if codec == 0:
+        return stored
+    import zstandard
+    frame = zstandard.get_frame_parameters(stored)
+    need(frame.content_size == length and not frame.dict_id and stored[:4] == b"\x28\xb5\x2f\xfd", "another frame")
+    zstd = zstandard.ZstdDecompressor().decompressobj()
+    planes, whole = np.frombuffer(zstd.decompress(stored), np.uint8), length // codec * codec
+    need(zstd.eof and not zstd.unused_data and len(planes) == length, "a frame of another length")
+    return planes[:whole].reshape(codec, -1).T.tobytes() + planes[whole:].tobytes()
+
 def check_blocks(table, data):
-    """Every byte of a file against its block table."""
+    """The logical bytes of a file, every stored byte of which is compared with its block table."""
     magic, major, _, flags, size, n = struct.unpack_from("<8sHHIQQ", table)
-    need(magic == b"CKPTBLKS" and major == 1 and flags == 0 and len(table) == 32 + 36 * n, "block table of another kind")
-    lengths, at = struct.unpack_from(f"<{n}I", table, 32), 0
-    need(size == len(data) == sum(lengths) and all(0 < length <= 1 << 20 for length in lengths), "lengths of blocks")
-    for block, length in enumerate(lengths):
-        digest = hashlib.sha256(data[at:at + length]).digest()
-        need(digest == table[32 + 4 * n + 32 * block:][:32], "bytes", at, "to", at + length, "have changed")
-        at += length
+    need(magic == b"CKPTBLKS" and major == 1 and flags < 2 and len(table) == 32 + (41 if flags else 36) * n, "another table")
+    lengths = stored = struct.unpack_from(f"<{n}I", table, 32)
+    codecs, digests, at, out = bytes(n), 32 + 4 * n, 0, []
+    if flags:
+        stored, codecs, digests = struct.unpack_from(f"<{n}I", table, 32 + 4 * n), table[32 + 8 * n:][:n], 32 + 9 * n
+        need(any(codecs), "columns for codecs, and no codec")
+    need(size == len(data) == sum(stored) and all(0 < length <= 1 << 20 for length in lengths), "lengths of blocks")
+    for block, (length, here, codec) in enumerate(zip(lengths, stored, codecs)):
+        need(codec in (0, 1, 2, 4, 8) and (0 < here < length if codec else here == length), "a block of another kind")
+        part = data[at:at + here]
+        digest = hashlib.sha256(part).digest()
+        need(digest == table[digests + 32 * block:][:32], "bytes", at, "to", at + here, "have changed")
+        out, at = [*out, decode(codec, part, length)] if flags else out, at + here
+    return b"".join(out) if flags else data
 
 def unpack(rank, column):
     """(file, offset, region offsets, region extents, strides or None) of each chunk of a tensor."""
@@ -104,14 +123,16 @@ class Checkpoint:
         (db := sqlite3.connect(":memory:")).deserialize(image)
         rows = lambda columns, table: db.execute(f"SELECT {columns} FROM {table} ORDER BY 1").fetchall()
         self.meta, files = {key: json.loads(value) for key, value in rows("key, value", "meta")}, []
-        need(self.meta["version"][0] == 1 and not self.meta["features"], "the manifest needs a newer reader")
-        for _, path, where, size, base, blocks, digest in rows("id, path, location, size, base, blocks, blocks_root", "files"):
+        coded = dict(self.meta.get("coded", {}).get("files", []))
+        need(self.meta["version"][0] == 1 and self.meta["features"] == ["coded-blocks"] * bool(coded), "needs a newer reader")
+        for id, path, where, size, base, blocks, digest in rows("id, path, location, size, base, blocks, blocks_root", "files"):
             files.append(load({"step": step, "root": root, "external": (base or "").removeprefix("file://")}[where], path))
             need(len(files[-1]) == size, path, "has another size")
             if blocks:
                 table = load(root if where == "root" else step, blocks)
                 need(sha(table) == digest, blocks, "has changed")
-                check_blocks(table, files[-1])
+                files[-1] = check_blocks(table, files[-1])
+            need(len(files[-1]) == coded.get(id, size), path, "decodes to another size")
         self.objects, self.tensors, self.fingerprints = {}, {}, {}
         for _, key, here, file, start, length in rows("id, key, bytes, file, start, length", "objects"):
             self.objects[key] = here if file is None else files[file][start:start + length]

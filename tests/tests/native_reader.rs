@@ -147,7 +147,7 @@ fn write_store(root: &Path, foreign: &Path) -> Vec<PathBuf> {
             written.push(root.join(ATTEMPT).join(name));
         }
         let (size, blocks) = (bytes.len() as u64, Some(BlockRef { path: blocks, root: table.root() }));
-        catalog.files.push(FileEntry { path, location: Location::InStep, size, blocks });
+        catalog.files.push(FileEntry { path, location: Location::InStep, size, logical: None, blocks });
     }
     add_foreign(&mut catalog, foreign);
     catalog.objects = vec![object("small", b"{\"a\":1}"), object("large", b"")];
@@ -177,7 +177,13 @@ fn add_foreign(catalog: &mut Catalog, folder: &Path) {
     fs::write(folder.join("t.bin"), &bytes).unwrap();
     let location =
         Location::External { base: folder.to_str().unwrap().to_owned(), etag: None, mtime_ns: None };
-    catalog.files.push(FileEntry { path: "t.bin".to_owned(), location, size: 24, blocks: None });
+    catalog.files.push(FileEntry {
+        path: "t.bin".to_owned(),
+        location,
+        size: 24,
+        logical: None,
+        blocks: None,
+    });
     let entry = Entry::new(Fqn::new("transposed").unwrap(), Role::Buffer, Dtype::U16, Shape::new(&[2, 3]));
     let region = Region::whole(&entry.shape).unwrap();
     let chunk =
@@ -293,26 +299,29 @@ fn python_and_rust_agree_on_which_checkpoints_any_log_amounts_to() {
 #[test]
 fn the_golden_stores_of_version_1_read_as_ever() {
     for name in ["native/v1", "native/v1_shared"] {
-        let root = fixtures::path(name);
-        let output = read(&root);
-        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
-        let found: Value = serde_json::from_slice(&output.stdout).unwrap();
-        let model: Value = serde_json::from_slice(&fs::read(root.with_extension("json")).unwrap()).unwrap();
-        let newest = model["checkpoints"].as_array().unwrap().last().unwrap();
-        let tensors = newest["tensors"].as_array().unwrap();
-        assert!(!tensors.is_empty());
-        assert_eq!(found["tensors"].as_object().unwrap().len(), tensors.len());
-        for tensor in tensors {
-            let name = |key: &str| tensor[key].as_str().unwrap();
-            let read = &found["tensors"][format!("{}|{}", name("fqn"), name("role"))];
-            let want = json!([tensor["dtype"], tensor["shape"], tensor["sha256"], tensor["fingerprint"]]);
-            assert_eq!(*read, want, "{}", name("fqn"));
-        }
+        golden(&fixtures::path(name));
     }
 }
 
-/// The tensors as a run of so many ranks saves them from memory, each rank its own boxes.
-fn save_from_memory(root: &Path, ranks: u32) {
+fn golden(root: &Path) {
+    let output = read(root);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let model: Value = serde_json::from_slice(&fs::read(root.with_extension("json")).unwrap()).unwrap();
+    let newest = model["checkpoints"].as_array().unwrap().last().unwrap();
+    let tensors = newest["tensors"].as_array().unwrap();
+    assert!(!tensors.is_empty());
+    assert_eq!(found["tensors"].as_object().unwrap().len(), tensors.len());
+    for tensor in tensors {
+        let name = |key: &str| tensor[key].as_str().unwrap();
+        let read = &found["tensors"][format!("{}|{}", name("fqn"), name("role"))];
+        let want = json!([tensor["dtype"], tensor["shape"], tensor["sha256"], tensor["fingerprint"]]);
+        assert_eq!(*read, want, "{}", name("fqn"));
+    }
+}
+
+/// The tensors as a run of so many ranks saves them from memory, each rank its own boxes, compressed as said.
+fn save_from_memory(root: &Path, ranks: u32, codecs: &str) {
     let store = Root::create(root.to_str().unwrap(), &Stores::new()).unwrap();
     let mut registry = Registry::new();
     let tensors = tensors();
@@ -325,6 +334,7 @@ fn save_from_memory(root: &Path, ranks: u32) {
     let mesh = format!("dp={ranks}").parse().unwrap();
     let objects = vec![object("small", b"{\"a\":1}"), object("large", &[b' '; 70_000])];
     let spec = SaveSpec::new("main".parse().unwrap(), registry, mesh, 7).with_objects(objects);
+    let spec = spec.coded(codecs.parse().unwrap());
     let plan = SavePlan::new(spec).unwrap();
     let session = Session::open(&store, &plan, SaveOptions::default()).unwrap();
     for rank in 0..plan.ranks() {
@@ -338,12 +348,43 @@ fn save_from_memory(root: &Path, ranks: u32) {
 }
 
 #[test]
-fn python_reads_what_the_ranks_of_a_run_saved() {
+fn python_reads_what_the_ranks_of_a_run_saved_compressed_or_not() {
+    for (codecs, features) in
+        [("none", json!([])), ("zstd", json!(["coded-blocks"])), ("planes", json!(["coded-blocks"]))]
+    {
+        let root = tempfile::tempdir().unwrap();
+        save_from_memory(root.path(), 3, codecs);
+        let output = read(root.path());
+        assert!(output.status.success(), "{codecs}: {}", String::from_utf8_lossy(&output.stderr));
+        let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(found["features"], features);
+        same_as_saved(&found);
+    }
+}
+
+#[test]
+fn python_notices_a_flipped_bit_in_a_compressed_blob() {
     let root = tempfile::tempdir().unwrap();
-    save_from_memory(root.path(), 3);
-    let output = read(root.path());
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    save_from_memory(root.path(), 1, "planes");
+    let steps = fs::read_dir(root.path()).unwrap().map(|it| it.unwrap().path());
+    let step = steps.into_iter().find(|it| it.join("data").is_dir()).unwrap();
+    let mut coded = 0;
+    for path in fs::read_dir(step.join("data")).unwrap().map(|it| it.unwrap().path()) {
+        coded += u32::from(path.extension().is_some_and(|it| it == "coded"));
+        let good = fs::read(&path).unwrap();
+        let mut bad = good.clone();
+        bad[good.len() - 3] ^= 4;
+        fs::write(&path, &bad).unwrap();
+        let output = read(root.path());
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && told.contains("have changed"), "{}: {told}", path.display());
+        fs::write(&path, &good).unwrap();
+    }
+    assert!(coded > 0);
+}
+
+/// What Python read is what [`save_from_memory`] saved.
+fn same_as_saved(found: &Value) {
     for tensor in tensors() {
         let (dtype, shape) = (tensor.entry.dtype, &tensor.entry.shape);
         let mut sum = FingerprintSum::default();

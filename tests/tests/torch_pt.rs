@@ -51,6 +51,7 @@ fn write(source: &dyn Source, target: &Path) {
         split: None,
         plan_digest: "0123456789abcdef".repeat(4),
         extra: catalog.extra.clone(),
+        codecs: dcp::codec::Codecs::NONE,
     };
     assert!(fit(&mut spec, Format::Pt).is_empty(), "an archive holds everything");
     let sources = (0..spec.tensors.len()).map(SourceRef::plain).collect();

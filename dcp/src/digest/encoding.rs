@@ -9,7 +9,7 @@
 //! 24   8   number of blocks, n
 //! 32   4n  logical length of each block, 1 to 1048576
 //!      4n  stored length of each     only with flag bit 0
-//!      n   codec of each             only with flag bit 0: 0 none, 1 zstd, 2 byte planes + zstd
+//!      n   codec of each             only with flag bit 0: 0 none, 1 zstd frame, 2 4 8: planes of so many bytes, zstd frame
 //!      32n SHA-256 of each block's stored bytes
 //! ```
 //!
@@ -41,9 +41,9 @@ impl BlockTable {
         out.extend(if coded { CODED } else { 0 }.to_le_bytes());
         out.extend(self.file_len().to_le_bytes());
         out.extend((self.len() as u64).to_le_bytes());
-        self.blocks().for_each(|block| out.extend(block.logical_len.to_le_bytes()));
+        self.blocks().for_each(|block| out.extend(length(&block.logical).to_le_bytes()));
         if coded {
-            self.blocks().for_each(|block| out.extend(stored_len(&block.stored).to_le_bytes()));
+            self.blocks().for_each(|block| out.extend(length(&block.stored).to_le_bytes()));
             self.blocks().for_each(|block| out.push(block.codec as u8));
         }
         self.digests.iter().for_each(|digest| out.extend(digest.as_bytes()));
@@ -135,9 +135,9 @@ const fn bytes_per_block(coded: bool) -> usize {
     if coded { 4 + 4 + 1 + 32 } else { 4 + 32 }
 }
 
-/// Stored lengths fit by construction: a block is never longer than it decodes to.
-fn stored_len(stored: &std::ops::Range<u64>) -> u32 {
-    u32::try_from(stored.end - stored.start).unwrap_or(u32::MAX)
+/// Lengths fit by construction: no block is longer than 1 MiB, and none is stored longer than it decodes to.
+fn length(bytes: &std::ops::Range<u64>) -> u32 {
+    u32::try_from(bytes.end - bytes.start).unwrap_or(u32::MAX)
 }
 
 /// In text formats a table is its encoding in hex, checked like any other when it is read.

@@ -6,8 +6,9 @@ use thiserror::Error;
 
 use super::{BLOCK_LEN, BlockLayout, Sha256Digest};
 
-/// How the bytes of a block are stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+/// How the bytes of a block are stored: plain, or as one zstd frame, of the bytes as they are or of their planes. The numbers are those
+/// of the format; what the coded ones mean is in [`crate::codec`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 #[non_exhaustive]
 #[repr(u8)]
 pub enum BlockCodec {
@@ -16,8 +17,12 @@ pub enum BlockCodec {
     None = 0,
     /// As one zstd frame.
     Zstd = 1,
-    /// Bytes of equal significance together, then one zstd frame.
-    PlanesZstd = 2,
+    /// Elements of 2 bytes: their first bytes, then their second ones, as one zstd frame.
+    Planes2 = 2,
+    /// The same of 4 bytes.
+    Planes4 = 4,
+    /// The same of 8 bytes.
+    Planes8 = 8,
 }
 
 impl BlockCodec {
@@ -25,7 +30,9 @@ impl BlockCodec {
         match byte {
             0 => Some(Self::None),
             1 => Some(Self::Zstd),
-            2 => Some(Self::PlanesZstd),
+            2 => Some(Self::Planes2),
+            4 => Some(Self::Planes4),
+            8 => Some(Self::Planes8),
             _ => None,
         }
     }
@@ -36,8 +43,9 @@ impl BlockCodec {
 pub struct Block {
     /// The bytes of the file that it occupies.
     pub stored: Range<u64>,
-    /// Bytes that it decodes to, at most [`BLOCK_LEN`]; equal to what is stored where the codec is none.
-    pub logical_len: u32,
+    /// The bytes that it decodes to, counted in the file as it is when all blocks are decoded: at most [`BLOCK_LEN`] of them.
+    /// Equal to `stored` in a file without coded blocks.
+    pub logical: Range<u64>,
     /// How to decode it.
     pub codec: BlockCodec,
     /// SHA-256 of the stored bytes.
@@ -111,13 +119,16 @@ pub struct BlockMismatch {
     pub found: Sha256Digest,
 }
 
-/// Digests of consecutive blocks that tile one file. Holds 41 bytes a block in memory, 45 where blocks are compressed.
+/// Digests of consecutive blocks that tile one file. Holds 40 bytes a block in memory, 49 where blocks are compressed.
+///
+/// A file has two counts of bytes. *Stored*: those that lie in the store. *Logical*: those that blocks decode to; offsets of chunks are
+/// logical. Both are the same unless some block is compressed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BlockTable {
     pub(super) ends: Vec<u64>,
     pub(super) digests: Vec<Sha256Digest>,
-    /// Logical length and codec; empty where every block is stored as it is.
-    pub(super) coded: Vec<(u32, BlockCodec)>,
+    /// Where each block ends in logical bytes, and its codec; empty where every block is stored as it is.
+    pub(super) coded: Vec<(u64, BlockCodec)>,
 }
 
 impl BlockTable {
@@ -145,20 +156,31 @@ impl BlockTable {
         self.ends.is_empty()
     }
 
-    /// Bytes of the file.
+    /// Bytes of the file, as stored.
     #[must_use]
     pub fn file_len(&self) -> u64 {
         self.ends.last().copied().unwrap_or(0)
     }
 
+    /// Bytes that its blocks decode to.
+    #[must_use]
+    pub fn logical_len(&self) -> u64 {
+        self.coded.last().map_or_else(|| self.file_len(), |(end, _)| *end)
+    }
+
+    /// Whether some block is compressed.
+    #[must_use]
+    pub fn is_coded(&self) -> bool {
+        !self.coded.is_empty()
+    }
+
     /// A block by its number; `None` behind the last.
     #[must_use]
     pub fn block(&self, block: usize) -> Option<Block> {
-        let (&end, &digest) = (self.ends.get(block)?, self.digests.get(block)?);
-        let start = block.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
-        let plain = || (u32::try_from(end - start).unwrap_or(BLOCK_LEN), BlockCodec::None);
-        let (logical_len, codec) = self.coded.get(block).copied().unwrap_or_else(plain);
-        Some(Block { stored: start..end, logical_len, codec, digest })
+        let &digest = self.digests.get(block)?;
+        let codec = self.coded.get(block).map_or(BlockCodec::None, |(_, codec)| *codec);
+        let blocks = block..block + 1;
+        Some(Block { stored: self.stored_of(&blocks), logical: self.logical_of(&blocks), codec, digest })
     }
 
     /// All blocks, in file order.
@@ -166,24 +188,53 @@ impl BlockTable {
         (0..self.len()).filter_map(|block| self.block(block))
     }
 
-    /// The numbers of the blocks that hold any of these bytes of the file; none for an empty range.
+    /// The stored bytes of consecutive blocks.
+    #[must_use]
+    pub fn stored_of(&self, blocks: &Range<usize>) -> Range<u64> {
+        let end_of = |count: usize| {
+            let last = self.len().min(count).checked_sub(1);
+            last.and_then(|last| self.ends.get(last)).copied().unwrap_or(0)
+        };
+        end_of(blocks.start)..end_of(blocks.end)
+    }
+
+    /// The logical bytes of consecutive blocks.
+    #[must_use]
+    pub fn logical_of(&self, blocks: &Range<usize>) -> Range<u64> {
+        if !self.is_coded() {
+            return self.stored_of(blocks);
+        }
+        let end_of = |count: usize| {
+            let last = self.len().min(count).checked_sub(1);
+            last.and_then(|last| self.coded.get(last)).map_or(0, |(end, _)| *end)
+        };
+        end_of(blocks.start)..end_of(blocks.end)
+    }
+
+    /// The numbers of the blocks that hold any of these logical bytes of the file; none for an empty range.
     #[must_use]
     pub fn covering(&self, bytes: &Range<u64>) -> Range<usize> {
-        let first = self.ends.partition_point(|&end| end <= bytes.start);
+        let first = self.ending(|end| end <= bytes.start);
         if bytes.is_empty() {
             return first..first;
         }
-        let last = self.ends.partition_point(|&end| end < bytes.end);
+        let last = self.ending(|end| end < bytes.end);
         first..self.len().min(last + 1)
     }
 
-    /// The smallest range of whole blocks around these bytes: what a verified read has to fetch.
+    /// The smallest logical range of whole blocks around these logical bytes.
     #[must_use]
     pub fn around(&self, bytes: &Range<u64>) -> Range<u64> {
-        let blocks = self.covering(bytes);
-        let end_of =
-            |count: usize| count.checked_sub(1).and_then(|last| self.ends.get(last)).copied().unwrap_or(0);
-        end_of(blocks.start)..end_of(blocks.end)
+        self.logical_of(&self.covering(bytes))
+    }
+
+    /// How many blocks, from the first on, end in logical bytes as `is` says.
+    fn ending(&self, is: impl Fn(u64) -> bool) -> usize {
+        if self.is_coded() {
+            self.coded.partition_point(|&(end, _)| is(end))
+        } else {
+            self.ends.partition_point(|&end| is(end))
+        }
     }
 
     /// Compares the stored bytes of a block with its digest.
@@ -216,6 +267,12 @@ impl BlockTableBuilder {
         Self::default()
     }
 
+    /// Stored bytes of the blocks so far.
+    #[must_use]
+    pub fn stored(&self) -> u64 {
+        self.table.file_len()
+    }
+
     pub(super) fn with_capacity(blocks: usize) -> Self {
         let (ends, digests) = (Vec::with_capacity(blocks), Vec::with_capacity(blocks));
         Self { table: BlockTable { ends, digests, coded: Vec::new() } }
@@ -245,12 +302,14 @@ impl BlockTableBuilder {
             _ if stored_len >= logical_len => return wrong("is compressed but not shorter"),
             _ => {}
         }
-        let Some(end) = self.table.file_len().checked_add(u64::from(stored_len)) else {
+        let end = self.table.file_len().checked_add(u64::from(stored_len));
+        let logical = self.table.logical_len().checked_add(u64::from(logical_len));
+        let (Some(end), Some(logical)) = (end, logical) else {
             return wrong("ends behind 2^64");
         };
         self.table.ends.push(end);
         self.table.digests.push(digest);
-        self.table.coded.push((logical_len, codec));
+        self.table.coded.push((logical, codec));
         Ok(())
     }
 

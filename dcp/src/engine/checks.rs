@@ -1,8 +1,9 @@
 //! [`FileChecks`]: what proves the bytes of one source file, piece by piece.
 //!
 //! A block table proves each block on its own. A CRC-32 covers a whole record: its pieces are summed as they come, in any
-//! order, by any thread, and the record is judged when the last one is in. Invariant: pieces stop at every edge of a block
-//! or record, so a piece is proven by what covers it alone.
+//! order, by any thread, and the record is judged when the last one is in. Invariants: pieces stop at every edge of a block
+//! or record, so a piece is proven by what covers it alone; pieces are cut in logical bytes, and what proves a compressed one is
+//! its stored bytes.
 
 use std::{
     ops::Range,
@@ -15,7 +16,8 @@ use std::{
 use super::cuts::Cuts;
 use crate::{
     CrcRecord, Error, FileEntry, Result,
-    digest::{BlockCodec, BlockTable, Crc32},
+    codec::CodecError,
+    digest::{BlockTable, Crc32},
 };
 
 /// A mark beside a CRC, which may be any 32-bit number.
@@ -40,8 +42,10 @@ struct Record {
 /// Bytes that are not those that were written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Bad {
-    /// The bytes of the file that are concerned.
+    /// The logical bytes of the file that are concerned: those that chunks point into.
     pub(crate) range: Range<u64>,
+    /// The same as they are stored.
+    pub(crate) stored: Range<u64>,
     /// What differs.
     pub(crate) what: Differs,
     pub(crate) message: String,
@@ -69,6 +73,10 @@ impl FileChecks {
         let of_records = records.iter().flat_map(|it| [it.offset, it.offset.saturating_add(it.len)]);
         let mut edges: Vec<u64> = edges.iter().copied().chain(of_records).collect();
         edges.sort_unstable();
+        if file.is_coded() {
+            let text = format!("{}: compressed, and without the block table that says how", file.path);
+            return Err(Error::corrupt(text));
+        }
         let cuts = Cuts::new(file.size, edges)
             .map_err(|error| Error::corrupt(format!("{}: {error}", file.path)).caused_by(error))?;
         let records: Vec<Record> = records.into_iter().map(|record| Record::new(record, &cuts)).collect();
@@ -77,21 +85,17 @@ impl FileChecks {
     }
 
     fn by_table(file: &FileEntry, table: Arc<BlockTable>) -> Result<Self> {
-        if table.file_len() != file.size {
-            return Err(Error::corrupt(format!(
-                "{}: its block table holds {} bytes, the catalog {}",
-                file.path,
-                table.file_len(),
-                file.size
-            )));
+        for (of, table, catalog) in
+            [("", table.file_len(), file.size), ("logical ", table.logical_len(), file.logical_size())]
+        {
+            if table != catalog {
+                return Err(Error::corrupt(format!(
+                    "{}: its block table holds {table} {of}bytes, the catalog {catalog}",
+                    file.path
+                )));
+            }
         }
-        if table.blocks().any(|block| block.codec != BlockCodec::None) {
-            return Err(Error::unsupported(format!(
-                "{}: compressed blocks are not read by this build",
-                file.path
-            )));
-        }
-        let cuts = Cuts::from_ends(table.blocks().map(|block| block.stored.end));
+        let cuts = Cuts::from_ends(table.blocks().map(|block| block.logical.end));
         Ok(Self { cuts, table: Some(table), records: Vec::new(), crcs: Vec::new() })
     }
 
@@ -103,6 +107,19 @@ impl FileChecks {
     /// Whether blocks prove themselves one by one.
     pub(crate) fn has_blocks(&self) -> bool {
         self.table.is_some()
+    }
+
+    /// The table of a file some of whose blocks are compressed.
+    pub(crate) fn coded(&self) -> Option<&Arc<BlockTable>> {
+        self.table.as_ref().filter(|table| table.is_coded())
+    }
+
+    /// A piece as it is stored; `None` behind the last.
+    pub(crate) fn stored(&self, piece: usize) -> Option<Range<u64>> {
+        match self.coded() {
+            Some(table) => table.block(piece).map(|block| block.stored),
+            None => self.cuts.range(piece),
+        }
     }
 
     /// What proves itself as a whole, as pieces: each block, each record.
@@ -117,7 +134,7 @@ impl FileChecks {
         self.table.is_some() || self.record_of(piece).is_some()
     }
 
-    /// Bytes that something proves.
+    /// Stored bytes that something proves.
     pub(crate) fn proven_bytes(&self) -> u64 {
         match &self.table {
             Some(table) => table.file_len(),
@@ -130,18 +147,29 @@ impl FileChecks {
         self.records.get(at).filter(|record| record.pieces.contains(&piece))
     }
 
-    /// Compares a piece with what proves it; `false` where nothing covers it.
+    /// Compares the stored bytes of a piece with what proves them; `false` where nothing covers it.
     pub(crate) fn check(&self, piece: usize, bytes: &[u8]) -> Result<bool, Bad> {
         if let Some(table) = &self.table {
             return match table.check(piece, bytes) {
                 Ok(()) => Ok(true),
                 Err(bad) => {
                     let message = format!("block {} has another SHA-256 than its table says", bad.block);
-                    Err(Bad { range: bad.range, what: Differs::Block, message })
+                    Err(self.bad(piece, bad.range, Differs::Block, message))
                 }
             };
         }
         self.record_of(piece).map_or(Ok(false), |record| self.sum(record, piece, bytes).map(|()| true))
+    }
+
+    /// A compressed piece whose bytes can't be decoded.
+    pub(crate) fn undecoded(&self, piece: usize, error: &CodecError) -> Bad {
+        let message = format!("block {piece} can't be decoded: {error}");
+        self.bad(piece, self.stored(piece).unwrap_or_default(), Differs::Block, message)
+    }
+
+    fn bad(&self, piece: usize, stored: Range<u64>, what: Differs, message: String) -> Bad {
+        let range = self.cuts.range(piece).unwrap_or_else(|| stored.clone());
+        Bad { range, stored, what, message }
     }
 
     fn sum(&self, record: &Record, piece: usize, bytes: &[u8]) -> Result<(), Bad> {
@@ -177,7 +205,7 @@ impl Record {
         let message =
             format!("CRC-32 {:08x} is recorded, the bytes have {:08x}", self.record.crc32, sum.value());
         let range = self.record.offset..self.record.offset.saturating_add(self.record.len);
-        Err(Bad { range, what: Differs::Record, message })
+        Err(Bad { stored: range.clone(), range, what: Differs::Record, message })
     }
 }
 
@@ -204,7 +232,7 @@ mod tests {
     use crate::{Location, digest::table_of};
 
     fn file(size: u64) -> FileEntry {
-        FileEntry { path: "f".to_owned(), location: Location::InStep, size, blocks: None }
+        FileEntry { path: "f".to_owned(), location: Location::InStep, size, logical: None, blocks: None }
     }
 
     fn record(bytes: &[u8], range: Range<usize>) -> CrcRecord {

@@ -1,5 +1,8 @@
 //! [`FileWork`]: one file of the target, from its first unit to its last.
 //!
+//! The blocks of a compressed file go through its [`Spool`]: each is compressed by the thread that has it, and written when all
+//! before it are.
+//!
 //! Invariants: a file is opened when its first unit is written and finished by whoever writes its last one; digests and
 //! CRCs are kept by place, so the order of units does not matter; a file that is not finished is given up when this is
 //! dropped, and nothing of it becomes visible.
@@ -9,12 +12,13 @@ use std::{
     sync::{Mutex, PoisonError, RwLock},
 };
 
-use super::{plan::Piecework, queue::blocks};
+use super::{plan::Piecework, queue::blocks, room::Room};
 use crate::{
     Error, FileDone, Needs, Piece, Place, Result, Sink, TargetFile,
-    digest::{BlockLayout, BlockTable, Crc32, Sha256Digest},
+    codec::{CodecError, Encoder, Spool},
+    digest::{BlockCodec, BlockLayout, BlockTable, Crc32, Sha256Digest},
     fingerprint::FingerprintSum,
-    store::BlobWriter,
+    store::{self, BlobWriter},
 };
 
 /// A file of the target that is being written.
@@ -26,6 +30,39 @@ pub(crate) struct FileWork<'l> {
     chunks: Vec<ChunkPlace>,
     blob: RwLock<Blob>,
     found: Mutex<Found>,
+    coded: Option<Coded>,
+}
+
+/// A file that is compressed.
+#[derive(Debug)]
+struct Coded {
+    /// How the blocks of each chunk are stored.
+    codecs: Vec<BlockCodec>,
+    spool: Mutex<Spool>,
+}
+
+/// What a thread needs to put units into compressed files.
+#[derive(Debug)]
+pub(crate) struct Packer<'r> {
+    room: &'r Room,
+    encoder: Option<Encoder>,
+}
+
+impl<'r> Packer<'r> {
+    pub(crate) const fn new(room: &'r Room) -> Self {
+        Self { room, encoder: None }
+    }
+
+    fn encode<'b>(&'b mut self, codec: BlockCodec, bytes: &'b [u8]) -> Result<(BlockCodec, &'b [u8])> {
+        let failed = |error: CodecError| Error::internal(error.to_string());
+        if self.encoder.is_none() {
+            self.encoder = Some(Encoder::new().map_err(failed)?);
+        }
+        match &mut self.encoder {
+            Some(encoder) => encoder.encode(codec, bytes).map_err(failed),
+            None => Ok((BlockCodec::None, bytes)),
+        }
+    }
 }
 
 /// Where a chunk lies, and its first block among those of all chunks of the file.
@@ -60,8 +97,27 @@ pub(crate) struct UnitSums {
     pub(crate) source: Option<FingerprintSum>,
 }
 
+impl Coded {
+    fn new(file: &TargetFile, chunks: &[ChunkPlace], codecs: Vec<BlockCodec>) -> Result<Self> {
+        let edges = chunks.iter().flat_map(|chunk| [chunk.offset, chunk.offset.saturating_add(chunk.bytes)]);
+        let wrong = |error: &dyn std::fmt::Display| Error::internal(format!("{}: {error}", file.path));
+        if codecs.len() != chunks.len() {
+            return Err(wrong(&format!("{} codecs for {} chunks", codecs.len(), chunks.len())));
+        }
+        let layout = BlockLayout::new(file.size, edges).map_err(|error| wrong(&error))?;
+        Ok(Self { codecs, spool: Mutex::new(Spool::new(layout)) })
+    }
+}
+
 impl<'l> FileWork<'l> {
-    pub(crate) fn new(at: usize, file: &'l TargetFile, needs: Needs, work: &[&Piecework]) -> Self {
+    /// A file with these chunks, whose blocks are stored as `codecs` says: empty for one that is stored as it is.
+    pub(crate) fn new(
+        at: usize,
+        file: &'l TargetFile,
+        needs: Needs,
+        work: &[&Piecework],
+        codecs: Vec<BlockCodec>,
+    ) -> Result<Self> {
         let mut chunks = Vec::with_capacity(work.len());
         let mut count = 0_usize;
         for chunk in work {
@@ -76,7 +132,13 @@ impl<'l> FileWork<'l> {
             sums: work.iter().map(|chunk| (chunk.job, FingerprintSum::default())).collect(),
             source_sums: BTreeMap::new(),
         };
-        Self { at, file, needs, chunks, blob: RwLock::new(Blob::Closed), found: Mutex::new(found) }
+        let coded = if codecs.is_empty() { None } else { Some(Coded::new(file, &chunks, codecs)?) };
+        Ok(Self { at, file, needs, chunks, blob: RwLock::new(Blob::Closed), found: Mutex::new(found), coded })
+    }
+
+    /// Whether it is compressed, where that gains anything.
+    pub(crate) const fn is_coded(&self) -> bool {
+        self.coded.is_some()
     }
 
     /// Whether nothing is to be copied into it.
@@ -92,13 +154,19 @@ impl<'l> FileWork<'l> {
         job: usize,
         bytes: &[u8],
         sums: &UnitSums,
+        packer: &mut Packer<'_>,
     ) -> Result<bool> {
         let chunk = self.chunks.get(place).ok_or_else(|| Error::internal("a unit of no chunk"))?;
         let at = chunk.first_block + block;
-        let digest = self.needs.blocks.then(|| Sha256Digest::of(bytes));
-        let crc = self.needs.crc32.then(|| Crc32::of(bytes).value());
-        let offset = chunk.offset.saturating_add(block as u64 * u64::from(crate::digest::BLOCK_LEN));
-        self.write(sink, offset, bytes)?;
+        let (mut digest, mut crc) = (None, None);
+        if let Some(coded) = &self.coded {
+            self.pack(sink, coded, (place, block), bytes, packer)?;
+        } else {
+            digest = self.needs.blocks.then(|| Sha256Digest::of(bytes));
+            crc = self.needs.crc32.then(|| Crc32::of(bytes).value());
+            let offset = chunk.offset.saturating_add(block as u64 * u64::from(crate::digest::BLOCK_LEN));
+            self.write(sink, offset, bytes)?;
+        }
         let mut found = self.lock();
         if let (Some(digest), Some(slot)) = (digest, found.digests.get_mut(at)) {
             *slot = Some(digest);
@@ -114,8 +182,69 @@ impl<'l> FileWork<'l> {
         Ok(found.missing == 0)
     }
 
-    /// Writes what surrounds the chunks and makes the file durable. Bytes written, and what is to be remembered.
+    /// Compresses a unit and hands it to the spool, as soon as there is room.
+    fn pack(
+        &self,
+        sink: &dyn Sink,
+        coded: &Coded,
+        (place, block): (usize, usize),
+        bytes: &[u8],
+        packer: &mut Packer<'_>,
+    ) -> Result<()> {
+        let codec = coded.codecs.get(place).copied().unwrap_or_default();
+        let room = packer.room;
+        let (codec, stored) = packer.encode(codec, bytes)?;
+        let digest = Sha256Digest::of(stored);
+        let write = |at: u64, bytes: &[u8]| self.write(sink, at, bytes);
+        loop {
+            let seen = room.moves();
+            let mut spool = self.begun(sink, coded)?;
+            let offset = self.chunks.get(place).map_or(0, |chunk| chunk.offset);
+            let number = spool.layout().count_before(offset) + block;
+            let turn = spool.next() == number;
+            if turn || room.take(stored.len() as u64) {
+                let before = spool.held();
+                spool.put(number, codec, stored, digest, &write)?;
+                let after = spool.held();
+                drop(spool);
+                if turn {
+                    room.give(before.saturating_sub(after));
+                }
+                return Ok(());
+            }
+            drop(spool);
+            room.wait(seen)?;
+        }
+    }
+
+    /// The spool of a compressed file, whose head was put.
+    fn begun<'c>(&self, sink: &dyn Sink, coded: &'c Coded) -> Result<std::sync::MutexGuard<'c, Spool>> {
+        let mut spool = coded.spool.lock().unwrap_or_else(PoisonError::into_inner);
+        if spool.next() == 0 {
+            let write = |at: u64, bytes: &[u8]| self.write(sink, at, bytes);
+            let [Piece { offset: 0, bytes }] = self.file.head.as_slice() else {
+                return Err(Error::internal(format!("{}: compressed, and without one head", self.file.path)));
+            };
+            spool.head(bytes, &write)?;
+        }
+        Ok(spool)
+    }
+
+    /// Makes a compressed file durable. Bytes written, and what is to be remembered.
+    fn finish_coded(&self, sink: &dyn Sink, coded: &Coded) -> Result<(u64, FileDone)> {
+        let table = self.begun(sink, coded)?.finish()?;
+        self.close(|blob| blob.finish_at(table.file_len()))?;
+        let mut done = self.done(table.file_len(), Vec::new());
+        done.logical = table.is_coded().then(|| table.logical_len());
+        done.blocks = Some(table);
+        Ok((done.size, done))
+    }
+
+    /// Writes what surrounds the chunks and makes the file durable. Bytes not yet counted, and what is to be remembered.
     pub(crate) fn finish(&self, sink: &dyn Sink) -> Result<(u64, FileDone)> {
+        if let Some(coded) = &self.coded {
+            return self.finish_coded(sink, coded);
+        }
         let crcs = self.chunk_crcs()?;
         let tail = sink.tail(self.at, &crcs).place(&self.file.path)?;
         let mut around = 0;
@@ -127,24 +256,24 @@ impl<'l> FileWork<'l> {
             self.write(sink, 0, &[])?;
         }
         let blocks = if self.needs.blocks { Some(self.table(&tail)?) } else { None };
+        self.close(|blob| blob.finish())?;
+        Ok((around, FileDone { blocks, ..self.done(self.file.size, crcs) }))
+    }
+
+    fn close(&self, finish: impl FnOnce(Box<dyn BlobWriter>) -> store::Result<()>) -> Result<()> {
         let blob = self.blob.write().map(|mut blob| std::mem::replace(&mut *blob, Blob::Closed));
         match blob {
-            Ok(Blob::Open(blob)) => blob.finish().place(&self.file.path)?,
-            _ => return Err(Error::internal(format!("{} was finished twice", self.file.path))),
+            Ok(Blob::Open(blob)) => finish(blob).place(&self.file.path),
+            _ => Err(Error::internal(format!("{} was finished twice", self.file.path))),
         }
+    }
+
+    fn done(&self, size: u64, crc32: Vec<u32>) -> FileDone {
         let found = self.lock();
         let list =
             |sums: &BTreeMap<usize, FingerprintSum>| sums.iter().map(|(at, sum)| (*at, *sum)).collect();
-        let done = FileDone {
-            file: self.at,
-            path: self.file.path.clone(),
-            size: self.file.size,
-            crc32: crcs,
-            blocks,
-            sums: list(&found.sums),
-            source_sums: list(&found.source_sums),
-        };
-        Ok((around, done))
+        let (path, sums, source_sums) = (self.file.path.clone(), list(&found.sums), list(&found.source_sums));
+        FileDone { file: self.at, path, size, logical: None, crc32, blocks: None, sums, source_sums }
     }
 
     /// Gives the file up, if it is open.

@@ -47,6 +47,8 @@ pub(super) struct Lane {
     base: u64,
     /// Units that are being worked on.
     open: BTreeSet<Key>,
+    /// Whether the units of a file come in the order of the file, not of the tensor.
+    by_file: bool,
 }
 
 impl Lane {
@@ -75,6 +77,10 @@ impl Lane {
             }
         }
         lanes
+    }
+
+    pub(super) const fn keep_file_order(&mut self) {
+        self.by_file = true;
     }
 
     pub(super) const fn number(&self) -> usize {
@@ -149,6 +155,10 @@ impl Lane {
             }
         }
         units.sort_by_key(Unit::key);
+        if self.by_file {
+            let place = |unit: &Unit| work.get(unit.chunk).map_or(0, |chunk| chunk.place);
+            units.sort_by_key(|unit| (unit.file, place(unit), unit.block));
+        }
         units
     }
 }

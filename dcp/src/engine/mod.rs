@@ -14,6 +14,8 @@
 //! * each source byte is read and proven once, also when several targets take columns of the same rows, as long as the
 //!   rows that a block of each of them spans fit into the cache;
 //! * threads write different files where there are some: two in one file wait for each other in the kernel;
+//! * blocks of a compressed file are written in its order: threads hand them over as they are ready, and what waits for
+//!   earlier ones is bounded;
 //! * nothing of a target is visible before all of it is written and proven; a stopped run's finished files are not
 //!   written again.
 
@@ -21,6 +23,8 @@ pub(crate) mod blame;
 mod cache;
 mod cast;
 pub(crate) mod checks;
+#[cfg(test)]
+pub(crate) mod coded;
 pub(crate) mod cover;
 mod cuts;
 mod file;
@@ -32,6 +36,7 @@ mod plan;
 mod queue;
 mod read;
 pub(crate) mod reader;
+mod room;
 mod rows;
 mod run;
 pub(crate) mod tensors;

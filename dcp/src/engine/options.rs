@@ -90,12 +90,13 @@ impl Budget {
     /// Divides the bound: each thread has `per_thread` bytes of buffers, and up to a half goes to the cache. Fewer
     /// threads than wanted work where the bound asks for it.
     pub(crate) fn new(options: &RunOptions, per_thread: u64) -> Result<Self> {
-        if options.max_memory < LEAST_MEMORY {
+        let least = LEAST_MEMORY.max(per_thread.saturating_mul(2));
+        if options.max_memory < least {
             return Err(Error::incompatible(format!(
-                "a memory bound of {} bytes is below the {LEAST_MEMORY} that blocks and cache take at least",
+                "a memory bound of {} bytes is below the {least} that blocks and cache take at least",
                 options.max_memory
             ))
-            .hint("raise --max-memory to 16 MiB or more"));
+            .hint(format!("raise --max-memory to {} MiB or more", least.div_ceil(1 << 20))));
         }
         let cache = options.max_memory / 2;
         let fits = (options.max_memory - cache) / per_thread.max(1);

@@ -65,6 +65,13 @@ impl<'w> Queue<'w> {
         Self { work, state: Mutex::new(state), changed: Condvar::new(), lead, abreast, passes }
     }
 
+    /// Hands out the units of each file in the order of the file, whatever that costs the source.
+    pub(crate) fn in_file_order(mut self) -> Self {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        state.waiting.iter_mut().for_each(Lane::keep_file_order);
+        self
+    }
+
     /// The next unit, once it may begin; `None` when there are no more. A pass begins when the one before it is done, so
     /// that its files are closed.
     pub(crate) fn next(&self) -> Option<Unit> {
@@ -203,6 +210,23 @@ mod tests {
         let far = Queue::new(&work, |_| true, 9, 4 * MIB, 2);
         let both = |queue: &Queue<'_>| [queue.next().unwrap().file, queue.next().unwrap().file];
         assert_eq!((both(&near), both(&far)), ([0, 0], [0, 1]));
+    }
+
+    #[test]
+    fn in_the_order_of_the_file_a_box_comes_whole_before_the_next() {
+        let half = |place, first| Piecework {
+            place,
+            first,
+            offset: place as u64 * 2 * MIB,
+            bytes: 2 * MIB,
+            region: Region::new(&[0, first], &[4, MIB / 2]).unwrap(),
+            ..chunk(0, 0, 0, 4)
+        };
+        let work = [half(0, 0), half(1, MIB / 2)];
+        let by_rows = all(&Queue::new(&work, |_| true, 9, 64 * MIB, 1));
+        let by_file = all(&Queue::new(&work, |_| true, 9, 64 * MIB, 1).in_file_order());
+        assert_eq!(by_rows, [(0, 0), (1, 0), (0, 1), (1, 1)]);
+        assert_eq!(by_file, [(0, 0), (0, 1), (1, 0), (1, 1)]);
     }
 
     #[test]

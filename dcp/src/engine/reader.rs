@@ -7,6 +7,8 @@
 //!  short runs ──► Cursor ──────┴─► Cache (one thread reads a piece, proves it) ─┘
 //! ```
 //!
+//! Pieces of compressed files are their blocks: read as stored, proven, decoded into the buffer that they are for.
+//!
 //! Invariants: with [`Verify::Records`] no byte that a block table covers is handed out unproven; a record's bytes are
 //! handed out before its CRC-32 is complete, and the failure comes before anything is visible; nothing is read that was
 //! not asked for, but for the rest of its piece.
@@ -25,13 +27,23 @@ use super::{
     checks::{Bad, FileChecks},
     options::Verify,
 };
-use crate::{CrcRecord, Error, FileId, Result, source::Source};
+use crate::{CrcRecord, Error, FileId, Result, codec::Decoder, digest::BlockTable, source::Source};
 
 /// Runs from here on are read straight into the target's buffer.
 const LONG: usize = 64 << 10;
 
 /// Most bytes that are read ahead of a short run, where no cache helps.
 const WINDOW: u64 = 1 << 20;
+
+/// Most stored bytes that are read at a time to be decoded, beyond one block.
+const DECODED: u64 = 4 << 20;
+
+/// What decoding takes.
+#[derive(Debug)]
+struct Decoding {
+    decoder: Decoder,
+    stored: Vec<u8>,
+}
 
 /// Reads the files of one source.
 #[derive(Debug)]
@@ -43,6 +55,8 @@ pub(crate) struct Reader<'a> {
     cache: Cache,
     /// Whether others want the rest of a piece too; if not, only what is asked for is read.
     shared: bool,
+    /// For compressed blocks; as many as threads have needed at a time.
+    decoding: Mutex<Vec<Decoding>>,
     bytes: AtomicU64,
     reads: AtomicU64,
     verified: AtomicU64,
@@ -76,6 +90,7 @@ impl<'a> Reader<'a> {
             known: known(source, files),
             cache: Cache::new(cache),
             shared,
+            decoding: Mutex::default(),
             bytes: AtomicU64::new(0),
             reads: AtomicU64::new(0),
             verified: AtomicU64::new(0),
@@ -104,8 +119,11 @@ impl<'a> Reader<'a> {
         }
         let known = self.known.get(at).map_or((&[][..], &[][..]), |known| (&known.records, &known.edges));
         let checks = match self.verify {
-            Verify::None => FileChecks::new(entry, None, &[], known.1)?,
-            Verify::Records => FileChecks::new(entry, self.source.blocks(file)?, known.0, known.1)?,
+            // Compressed blocks can't be told apart without their table, believed or not.
+            Verify::None if !entry.is_coded() => FileChecks::new(entry, None, &[], known.1)?,
+            Verify::None | Verify::Records => {
+                FileChecks::new(entry, self.source.blocks(file)?, known.0, known.1)?
+            }
         };
         Ok(Arc::clone(slot.insert(Arc::new(checks))))
     }
@@ -141,34 +159,90 @@ impl<'a> Reader<'a> {
             }
             let upto = piece_range(&checks, whole.end - 1)?.end;
             let (now, later) = rest.split_at_mut(take(upto - at, rest.len()));
-            self.raw(file, at, now)?;
-            let mut unproven = &now[..];
-            for piece in whole {
-                let range = piece_range(&checks, piece)?;
-                let (bytes, more) = unproven.split_at(take(range.end - range.start, unproven.len()));
-                self.prove(file, &checks, piece, bytes)?;
-                unproven = more;
-            }
+            self.whole(file, &checks, whole, now)?;
             (at, rest) = (upto, later);
         }
         Ok(())
+    }
+
+    /// Fills `dst`, which is as long as these pieces, and proves it.
+    fn whole(&self, file: FileId, checks: &FileChecks, pieces: Range<usize>, dst: &mut [u8]) -> Result<()> {
+        if let Some(table) = checks.coded() {
+            return self.decoded(file, checks, table, pieces, dst);
+        }
+        self.raw(file, piece_range(checks, pieces.start)?.start, dst)?;
+        let mut unproven = &dst[..];
+        for piece in pieces {
+            let range = piece_range(checks, piece)?;
+            let (bytes, more) = unproven.split_at(take(range.end - range.start, unproven.len()));
+            self.prove(file, checks, piece, bytes)?;
+            unproven = more;
+        }
+        Ok(())
+    }
+
+    /// The same of a compressed file: neighbouring blocks are read at once, as far as [`DECODED`] goes.
+    fn decoded(
+        &self,
+        file: FileId,
+        checks: &FileChecks,
+        table: &BlockTable,
+        mut pieces: Range<usize>,
+        mut dst: &mut [u8],
+    ) -> Result<()> {
+        let mut decoding = self.decoding()?;
+        while !pieces.is_empty() {
+            let stored = table.stored_of(&pieces);
+            let near = stored.start.saturating_add(DECODED);
+            let upto = pieces.clone().take_while(|it| table.stored_of(&(*it..it + 1)).end <= near).count();
+            let now = pieces.start..pieces.start + upto.max(1);
+            let stored = table.stored_of(&now);
+            decoding.stored.resize(take(stored.end - stored.start, usize::MAX), 0);
+            self.count(&decoding.stored);
+            self.source.read_stored_at(file, stored.start, &mut decoding.stored)?;
+            pieces.start = now.end;
+            for piece in now {
+                let Some(block) = table.block(piece) else { return Err(Error::internal("a block is gone")) };
+                let at = |byte: u64| take(byte - stored.start, usize::MAX);
+                let bytes =
+                    decoding.stored.get(at(block.stored.start)..at(block.stored.end)).unwrap_or_default();
+                if self.verify == Verify::Records {
+                    self.prove(file, checks, piece, bytes)?;
+                }
+                let (to, rest) = dst.split_at_mut(take(block.logical.end - block.logical.start, dst.len()));
+                let done = decoding.decoder.decode(block.codec, bytes, to);
+                done.map_err(|error| self.told(file, &checks.undecoded(piece, &error)))?;
+                dst = rest;
+            }
+        }
+        self.decoding.lock().unwrap_or_else(PoisonError::into_inner).push(decoding);
+        Ok(())
+    }
+
+    fn decoding(&self) -> Result<Decoding> {
+        if let Some(spare) = self.decoding.lock().unwrap_or_else(PoisonError::into_inner).pop() {
+            return Ok(spare);
+        }
+        let decoder = Decoder::new().map_err(|error| Error::internal(error.to_string()))?;
+        Ok(Decoding { decoder, stored: Vec::new() })
     }
 
     /// A piece through the cache.
     pub(crate) fn piece(&self, file: FileId, checks: &FileChecks, piece: usize) -> Result<Block> {
         let range = piece_range(checks, piece)?;
         let len = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
-        self.cache.get((file.0, piece), len, |buffer| {
-            self.raw(file, range.start, buffer)?;
-            self.prove(file, checks, piece, buffer)
-        })
+        self.cache.get((file.0, piece), len, |buffer| self.whole(file, checks, piece..piece + 1, buffer))
     }
 
     /// Bytes straight from the source, counted.
     pub(crate) fn raw(&self, file: FileId, offset: u64, dst: &mut [u8]) -> Result<()> {
-        self.bytes.fetch_add(dst.len() as u64, Ordering::Relaxed);
-        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.count(dst);
         self.source.read_exact_at(file, offset, dst)
+    }
+
+    fn count(&self, read: &[u8]) {
+        self.bytes.fetch_add(read.len() as u64, Ordering::Relaxed);
+        self.reads.fetch_add(1, Ordering::Relaxed);
     }
 
     fn prove(&self, file: FileId, checks: &FileChecks, piece: usize, bytes: &[u8]) -> Result<()> {
@@ -187,7 +261,7 @@ impl<'a> Reader<'a> {
         let what = blame::describe(catalog, file, &bad.range);
         Error::corrupt(format!(
             "{path}: bytes {}..{}: {}; {what}",
-            bad.range.start, bad.range.end, bad.message
+            bad.stored.start, bad.stored.end, bad.message
         ))
         .hint(
             "`ckpt verify` lists every damaged tensor; take those files from another copy of the checkpoint",

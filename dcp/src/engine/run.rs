@@ -20,21 +20,32 @@ use std::{
 };
 
 use super::{
-    file::{FileWork, UnitSums},
+    file::{FileWork, Packer, UnitSums},
     gather::gather,
     options::{Budget, Report, RunOptions},
     plan::{CopyPlan, Job, Piecework, piecework},
     queue::{Queue, Unit},
     reader::{Cursor, Reader},
+    room::Room,
     tensors::Tensors,
 };
 use crate::{
-    Cancel, Committed, Error, FileDone, Place, Progress, Result, Sink, Source, TargetLayout, Written,
+    Cancel, Committed, Error, FileDone, FileEntry, Place, Progress, Result, Sink, Source, TargetLayout,
+    Written,
     fingerprint::{Fingerprint, FingerprintSum},
 };
 
 /// What a thread holds beside the cache: a block, and a piece that it has at hand or that is on its way to the cache.
 const PER_THREAD: u64 = 2 << 20;
+
+/// What compressing adds: a block's planes and frame, what zstd needs, and [`HELD`].
+const PER_ENCODER: u64 = 5 << 20;
+
+/// Most bytes that wait for earlier blocks of compressed files, for each thread.
+const HELD: u64 = 2 << 20;
+
+/// What a compressed source adds: a block as stored, its planes, and what zstd needs.
+const PER_DECODER: u64 = 3 << 20;
 
 /// What a cast adds: the block as it was, of elements at most four times as wide.
 const PER_CAST: u64 = 4 << 20;
@@ -55,7 +66,11 @@ pub fn run(
     let began = Instant::now();
     let tensors = Tensors::new(source.catalog());
     let jobs = plan.jobs(source.catalog(), &tensors)?;
-    let per_thread = PER_THREAD + if jobs.iter().any(|job| job.cast.is_some()) { PER_CAST } else { 0 };
+    let coded = !plan.spec.codecs.is_none();
+    let per_thread = PER_THREAD
+        + if jobs.iter().any(|job| job.cast.is_some()) { PER_CAST } else { 0 }
+        + if coded { PER_ENCODER } else { 0 }
+        + if source.catalog().files.iter().any(FileEntry::is_coded) { PER_DECODER } else { 0 };
     let budget = Budget::new(options, per_thread)?;
     let layout = sink.layout(&plan.spec)?;
     let work = piecework(&jobs, &layout)?;
@@ -64,14 +79,16 @@ pub fn run(
     let reader = Reader::shared(source, options.verify, budget.cache);
     let wanted = |file| !finished.contains_key(&file);
     let queue = Queue::new(&work, wanted, options.open_files.get(), budget.cache / 2, budget.threads);
+    let queue = if coded { queue.in_file_order() } else { queue };
     let passes = queue.passes;
     let copy = Copy {
         jobs: &jobs,
         work: &work,
-        files: files(sink, &layout, &work, &finished),
+        files: files(sink, &layout, &work, &finished)?,
         tensors: &tensors,
         reader: &reader,
         queue,
+        room: Room::new(HELD.saturating_mul(budget.threads as u64)),
         sink: &*sink,
         progress,
         cancel,
@@ -118,6 +135,7 @@ struct Copy<'a> {
     tensors: &'a Tensors<'a>,
     reader: &'a Reader<'a>,
     queue: Queue<'a>,
+    room: Room,
     sink: &'a dyn Sink,
     progress: &'a dyn Progress,
     cancel: &'a Cancel,
@@ -127,10 +145,10 @@ struct Copy<'a> {
 }
 
 /// A thread's buffers.
-#[derive(Default)]
-struct Buffers {
+struct Buffers<'r> {
     block: Vec<u8>,
     uncast: Vec<u8>,
+    packer: Packer<'r>,
 }
 
 impl Copy<'_> {
@@ -169,7 +187,9 @@ impl Copy<'_> {
 
     /// One thread.
     fn serve(&self) {
-        let (mut cursor, mut buffers) = (Cursor::new(self.reader), Buffers::default());
+        let packer = Packer::new(&self.room);
+        let (mut cursor, mut buffers) =
+            (Cursor::new(self.reader), Buffers { block: Vec::new(), uncast: Vec::new(), packer });
         while let Some(unit) = self.queue.next() {
             let outcome = self.cancel.check().and_then(|()| self.unit(&unit, &mut cursor, &mut buffers));
             self.queue.done(&unit);
@@ -183,17 +203,20 @@ impl Copy<'_> {
     fn fail(&self, error: Error) {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         self.queue.stop();
+        self.room.stop();
     }
 
-    fn unit(&self, unit: &Unit, cursor: &mut Cursor<'_, '_>, buffers: &mut Buffers) -> Result<()> {
+    fn unit(&self, unit: &Unit, cursor: &mut Cursor<'_, '_>, buffers: &mut Buffers<'_>) -> Result<()> {
         let lost = || Error::internal("a unit of no chunk");
         let chunk = self.work.get(unit.chunk).ok_or_else(lost)?;
         let job = self.jobs.get(chunk.job).ok_or_else(lost)?;
         let file = self.files.get(&chunk.file).ok_or_else(lost)?;
         let sums = self.fill(job, chunk, unit, cursor, buffers).map_err(|error| error.at(job.entry.id()))?;
-        let last = file.put(self.sink, (chunk.place, unit.block), chunk.job, &buffers.block, &sums)?;
+        let Buffers { block, packer, .. } = buffers;
+        let last = file.put(self.sink, (chunk.place, unit.block), chunk.job, block, &sums, packer)?;
         let len = unit.bytes.end - unit.bytes.start;
-        self.written.fetch_add(len, Ordering::Relaxed);
+        // What a compressed file takes is known when it is done.
+        self.written.fetch_add(if file.is_coded() { 0 } else { len }, Ordering::Relaxed);
         let width = job.cast.and_then(|cast| cast.from().element_bytes()).unwrap_or(job.grid.width);
         self.progress.advance(len / job.grid.width * width);
         if last { self.close(file) } else { Ok(()) }
@@ -206,7 +229,7 @@ impl Copy<'_> {
         chunk: &Piecework,
         unit: &Unit,
         cursor: &mut Cursor<'_, '_>,
-        buffers: &mut Buffers,
+        buffers: &mut Buffers<'_>,
     ) -> Result<UnitSums> {
         let width = job.grid.width;
         let shape = fqn::Shape::new(chunk.region.extents());
@@ -289,8 +312,10 @@ fn finished(sink: &dyn Sink, layout: &TargetLayout) -> Result<HashMap<usize, Fil
     let needs = sink.needs();
     let mut finished = HashMap::new();
     for done in sink.finished()? {
-        let same =
-            layout.files.get(done.file).is_some_and(|file| file.path == done.path && file.size == done.size);
+        let same = layout
+            .files
+            .get(done.file)
+            .is_some_and(|file| file.path == done.path && file.size == done.logical_size());
         if !same || (needs.blocks && done.blocks.is_none()) {
             return Err(Error::corrupt(format!(
                 "{}: an earlier run of this plan left it, but this run's layout has another file there",
@@ -309,7 +334,7 @@ fn files<'l>(
     layout: &'l TargetLayout,
     work: &[Piecework],
     finished: &HashMap<usize, FileDone>,
-) -> HashMap<usize, FileWork<'l>> {
+) -> Result<HashMap<usize, FileWork<'l>>> {
     let mut chunks: HashMap<usize, Vec<&Piecework>> = HashMap::new();
     for chunk in work {
         chunks.entry(chunk.file).or_default().push(chunk);
@@ -319,7 +344,7 @@ fn files<'l>(
     wanted
         .map(|(at, file)| {
             let chunks = chunks.get(&at).map_or(&[][..], Vec::as_slice);
-            (at, FileWork::new(at, file, needs, chunks))
+            Ok((at, FileWork::new(at, file, needs, chunks, sink.codecs(at)?)?))
         })
         .collect()
 }

@@ -14,6 +14,7 @@ use crate::{
     Catalog, Chunk, Chunks, Committed, CrcRecord, Error, FileDone, FileEntry, FileId, Finding, Format,
     Location, Needs, Piece, Result, Sink, Source, TargetChunk, TargetFile, TargetLayout, TargetSpec,
     TargetTensor, Written,
+    codec::Codecs,
     digest::{BlockLayout, BlockTable, Crc32, table_of},
     store::{self, BlobWriter},
 };
@@ -115,6 +116,7 @@ impl MemSource {
                 path: format!("blob-{at}"),
                 location: Location::InStep,
                 size,
+                logical: None,
                 blocks: None,
             });
         }
@@ -320,6 +322,11 @@ impl BlobWriter for MemBlob {
         Ok(())
     }
 
+    fn finish_at(self: Box<Self>, size: u64) -> store::Result<()> {
+        self.bytes.lock().unwrap().truncate(usize::try_from(size).unwrap());
+        self.finish()
+    }
+
     fn abort(self: Box<Self>) {}
 }
 
@@ -337,6 +344,7 @@ pub(crate) fn plan(source: &MemSource, regions: Vec<Vec<(Region, u32)>>) -> Copy
         split: None,
         plan_digest: "0".repeat(64),
         extra: serde_json::Map::new(),
+        codecs: Codecs::NONE,
     };
     CopyPlan { spec, sources }
 }

@@ -105,5 +105,5 @@ pub(crate) fn read_small(path: &Path, shown: &str, most: u64) -> Result<Vec<u8>>
 
 /// The catalog's entry of a file of `size` bytes in the checkpoint's own folder.
 pub(crate) fn entry(path: String, size: u64) -> FileEntry {
-    FileEntry { path, location: Location::InStep, size, blocks: None }
+    FileEntry { path, location: Location::InStep, size, logical: None, blocks: None }
 }

@@ -103,6 +103,7 @@ mod tests {
             mesh: None,
             split: None,
             extra: serde_json::Map::new(),
+            codecs: crate::codec::Codecs::NONE,
         };
         let mut whole = spec.clone();
         let left = fit(&mut spec, Format::Hf);

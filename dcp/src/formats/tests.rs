@@ -256,6 +256,7 @@ pub(super) fn spec_of(catalog: &Catalog, ranks: u64) -> TargetSpec {
         split: None,
         plan_digest: "0123456789abcdef".repeat(4),
         extra: catalog.extra.clone(),
+        codecs: crate::codec::Codecs::NONE,
     }
 }
 

@@ -12,11 +12,12 @@ use serde_json::{Map, Value};
 use super::{
     INLINE_OBJECT_LIMIT, Manifest, ManifestError, ObjectPlace, UNDERSTOOD_FEATURES, check_base, check_path,
     image,
-    schema::MANIFEST_VERSION,
+    schema::{CODED_BLOCKS, CODED_KEY, MANIFEST_VERSION},
     write::{META_KEYS, lies_in},
 };
 use crate::{
     BlockRef, Catalog, ChunkList, Chunks, FileEntry, FileId, Format, Location, ObjectEntry, PathPart,
+    digest::BLOCK_LEN,
 };
 
 type Result<T> = std::result::Result<T, ManifestError>;
@@ -27,7 +28,7 @@ pub(super) const MAX_RANK: usize = 64;
 /// The manifest in an image that came from anywhere; the catalog's own invariants are the caller's to check.
 pub(super) fn manifest_of(bytes: &[u8]) -> Result<Manifest> {
     let db = image::open(bytes)?;
-    let mut meta = Meta(read_meta(&db)?);
+    let mut meta = Meta { rows: read_meta(&db)?, features: Vec::new() };
     meta.check_version()?;
     let checkpoint: Checkpoint = meta.take("checkpoint")?;
     let mut catalog = Catalog::new(checkpoint.format);
@@ -35,11 +36,12 @@ pub(super) fn manifest_of(bytes: &[u8]) -> Result<Manifest> {
         (checkpoint.variant, checkpoint.step, meta.take("extra")?);
     (catalog.mesh, catalog.split) = (read_mesh(&db)?, checkpoint.split);
     catalog.files = read_files(&db)?;
+    catalog.codecs = meta.take_coded(&mut catalog.files)?;
     read_tensors(&db, &mut catalog)?;
     let (objects, places) = read_objects(&db, &catalog.files)?.into_iter().unzip();
     catalog.objects = objects;
     let (writer, origin) = (meta.take("writer")?, meta.take("origin")?);
-    Ok(Manifest { catalog, objects: places, writer, origin, later: meta.0 })
+    Ok(Manifest { catalog, objects: places, writer, origin, later: meta.rows })
 }
 
 #[derive(serde::Deserialize)]
@@ -50,13 +52,26 @@ struct Checkpoint {
     split: Option<StageSplit>,
 }
 
+/// Which files have compressed blocks, and why.
+#[derive(serde::Deserialize)]
+struct Coded {
+    files: Vec<(u32, u64)>,
+    rules: Option<String>,
+}
+
+/// Most bytes of the rules of compression.
+const LONGEST_RULES: usize = 4096;
+
 /// Rows of `meta` not yet taken.
-struct Meta(Map<String, Value>);
+struct Meta {
+    rows: Map<String, Value>,
+    features: Vec<String>,
+}
 
 impl Meta {
     fn take<T: DeserializeOwned>(&mut self, key: &str) -> Result<T> {
         // Shifting keeps later keys in order, so that they are written again as they were.
-        let value = self.0.shift_remove(key).ok_or_else(|| bad(&format!("meta {key:?}"), "is missing"))?;
+        let value = self.rows.shift_remove(key).ok_or_else(|| bad(&format!("meta {key:?}"), "is missing"))?;
         serde_json::from_value(value).map_err(|why| bad(&format!("meta {key:?}"), why))
     }
 
@@ -70,8 +85,46 @@ impl Meta {
             return Err(ManifestError::Version(major));
         }
         let features: Vec<String> = self.take("features")?;
-        let unknown = features.into_iter().find(|feature| !UNDERSTOOD_FEATURES.contains(&feature.as_str()));
-        unknown.map_or(Ok(()), |feature| Err(ManifestError::Feature(feature)))
+        let unknown = features.iter().find(|feature| !UNDERSTOOD_FEATURES.contains(&feature.as_str()));
+        if let Some(feature) = unknown {
+            return Err(ManifestError::Feature(feature.clone()));
+        }
+        self.features = features;
+        Ok(())
+    }
+
+    /// The logical bytes of files with compressed blocks, as `[file, bytes]`: there exactly if the feature is. By which rules they
+    /// were, which is for people.
+    fn take_coded(&mut self, files: &mut [FileEntry]) -> Result<Option<String>> {
+        let wrong = |problem: &str| bad(&format!("meta {CODED_KEY:?}"), problem);
+        let said = self.features.iter().any(|feature| feature == CODED_BLOCKS);
+        if said != self.rows.contains_key(CODED_KEY) {
+            return Err(wrong("and its feature don't come together"));
+        }
+        if !said {
+            return Ok(None);
+        }
+        let Coded { files: coded, rules } = self.take(CODED_KEY)?;
+        if rules.as_ref().is_some_and(|rules| rules.len() > LONGEST_RULES) {
+            return Err(wrong("has rules that are too long"));
+        }
+        if coded.is_empty() || !coded.is_sorted_by(|(one, _), (next, _)| one < next) {
+            return Err(wrong("names no files, or not in order"));
+        }
+        for (id, logical) in coded {
+            let file = usize::try_from(id).ok().and_then(|at| files.get_mut(at));
+            let file = file.ok_or_else(|| wrong("names a file that isn't there"))?;
+            // Each block is at most 1 MiB and stored as one byte at least.
+            let most = file.size.saturating_mul(u64::from(BLOCK_LEN));
+            if logical <= file.size || logical > most || file.blocks.is_none() {
+                return Err(bad(
+                    &format!("file {id}"),
+                    format!("{} bytes can't decode to {logical}", file.size),
+                ));
+            }
+            file.logical = Some(logical);
+        }
+        Ok(rules)
     }
 }
 
@@ -115,7 +168,8 @@ fn read_files(db: &Connection) -> Result<Vec<FileEntry>> {
             }
             _ => return Err(bad(&place, "a block table without its root, or the reverse")),
         };
-        Ok(FileEntry { path, location: location(&place, row)?, size: unsigned(&place, row.get(3)?)?, blocks })
+        let (location, size) = (location(&place, row)?, unsigned(&place, row.get(3)?)?);
+        Ok(FileEntry { path, location, size, logical: None, blocks })
     })
 }
 

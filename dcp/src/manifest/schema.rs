@@ -5,7 +5,13 @@
 pub const MANIFEST_VERSION: (u32, u32) = (1, 0);
 
 /// Features that a manifest may require of its reader and that this one knows.
-pub const UNDERSTOOD_FEATURES: &[&str] = &[];
+pub const UNDERSTOOD_FEATURES: &[&str] = &[CODED_BLOCKS];
+
+/// The feature of manifests some of whose files have compressed blocks.
+pub(super) const CODED_BLOCKS: &str = "coded-blocks";
+
+/// The key of `meta` that tells how many bytes such files decode to, and by which rules they were compressed; only with the feature.
+pub(super) const CODED_KEY: &str = "coded";
 
 /// `PRAGMA application_id`: "CKPT".
 pub(super) const APPLICATION_ID: u32 = 0x434b_5054;

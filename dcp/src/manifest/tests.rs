@@ -28,7 +28,13 @@ fn files() -> Vec<FileEntry> {
         ("__0_0.distcp", external(Some("\"abc\""), Some(-5)), None),
         ("__1_0.distcp", external(None, None), None),
     ]
-    .map(|(path, location, blocks)| FileEntry { path: path.to_owned(), location, size: FILE_SIZE, blocks })
+    .map(|(path, location, blocks)| FileEntry {
+        path: path.to_owned(),
+        location,
+        size: FILE_SIZE,
+        logical: None,
+        blocks,
+    })
     .to_vec()
 }
 

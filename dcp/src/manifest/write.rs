@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 use fqn::{Entry, Role};
 
 use super::{
-    INLINE_OBJECT_LIMIT, Manifest, ManifestError, ObjectPlace, UNDERSTOOD_FEATURES, check_base, check_path,
-    image, read::MAX_RANK, schema::MANIFEST_VERSION,
+    INLINE_OBJECT_LIMIT, Manifest, ManifestError, ObjectPlace, check_base, check_path, image,
+    read::MAX_RANK,
+    schema::{CODED_BLOCKS, CODED_KEY, MANIFEST_VERSION},
 };
 use crate::{Chunks, FileEntry, Location, ObjectEntry};
 
@@ -31,10 +32,12 @@ pub(super) const META_KEYS: [&str; 7] =
 
 fn write_meta(db: &Connection, manifest: &Manifest) -> Result<()> {
     let catalog = &manifest.catalog;
+    let coded: Vec<(usize, u64)> =
+        catalog.files.iter().enumerate().filter_map(|(id, file)| Some((id, file.logical?))).collect();
     let known = [
         json!({ "format": catalog.format, "variant": catalog.variant, "step": catalog.step, "split": catalog.split }),
         Value::Object(catalog.extra.clone()),
-        json!(UNDERSTOOD_FEATURES),
+        if coded.is_empty() { json!([]) } else { json!([CODED_BLOCKS]) },
         json!("ckpt manifest"),
         json!(manifest.origin),
         json!([MANIFEST_VERSION.0, MANIFEST_VERSION.1]),
@@ -44,8 +47,11 @@ fn write_meta(db: &Connection, manifest: &Manifest) -> Result<()> {
     for (key, value) in META_KEYS.iter().zip(&known) {
         insert.execute(params![key, value.to_string()])?;
     }
+    if !coded.is_empty() {
+        insert.execute(params![CODED_KEY, json!({ "files": coded, "rules": catalog.codecs }).to_string()])?;
+    }
     for (key, value) in &manifest.later {
-        if META_KEYS.contains(&key.as_str()) {
+        if META_KEYS.contains(&key.as_str()) || key == CODED_KEY {
             return Err(ManifestError::Unwritable(format!("a second meta key {key:?}")));
         }
         insert.execute(params![key, value.to_string()])?;
@@ -196,10 +202,10 @@ fn write_object(
     Ok(())
 }
 
-/// Whether a range lies within a file of the catalog.
+/// Whether a range lies within a file of the catalog, which isn't compressed: objects lie in plain files.
 pub(super) fn lies_in(files: &[FileEntry], file: u32, offset: u64, len: u64) -> bool {
     let file = usize::try_from(file).ok().and_then(|at| files.get(at));
-    file.is_some_and(|file| offset.checked_add(len).is_some_and(|end| end <= file.size))
+    file.is_some_and(|file| !file.is_coded() && offset.checked_add(len).is_some_and(|end| end <= file.size))
 }
 
 fn unwritable(place: &str, problem: impl std::fmt::Display) -> ManifestError {

@@ -9,7 +9,7 @@ use crate::{Error, Result};
 ///
 /// # Errors
 /// The first failure of any of them, this thread's first; a panic of another is `Internal`.
-pub(super) fn work(threads: usize, serve: impl Fn() -> Result<()> + Sync) -> Result<()> {
+pub(crate) fn work(threads: usize, serve: impl Fn() -> Result<()> + Sync) -> Result<()> {
     thread::scope(|scope| {
         let others: Vec<_> = (1..threads).map(|_| scope.spawn(&serve)).collect();
         let mine = serve();

@@ -3,7 +3,7 @@
 
 pub mod content;
 pub mod copy;
-mod crew;
+pub(crate) mod crew;
 pub mod diff;
 pub mod doctor;
 pub mod naming;

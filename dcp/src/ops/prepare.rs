@@ -22,6 +22,7 @@ use serde::Serialize;
 use super::naming::{self, Named, NamingRequest};
 use crate::{
     Catalog, Error, ErrorKind, Format, ObjectEntry, ReshardRule, Result, TargetSpec, TargetTensor,
+    codec::Codecs,
     digest::{Sha256Digest, Sha256Hasher},
     engine::{CopyPlan, RowMap, RowRun, SourceRef},
     formats::fit,
@@ -52,6 +53,8 @@ pub struct Request {
     pub format: Format,
     /// Facts to keep beside the source's own, see [`Catalog::extra`].
     pub extra: serde_json::Map<String, serde_json::Value>,
+    /// Which roles are stored compressed; the native store alone can.
+    pub codecs: Codecs,
     /// Options of the target beyond the format, as text: part of the plan's digest.
     pub target: String,
     /// Memory bound, for the cost.
@@ -122,6 +125,7 @@ impl Request {
             drop_per_rank: false,
             format,
             extra: serde_json::Map::new(),
+            codecs: Codecs::NONE,
             target: String::new(),
             max_memory: 512 << 20,
         }
@@ -150,6 +154,17 @@ impl Select {
 /// `Incompatible` where the request does not fit, saying why and what would; `Corrupt` where chunks leave gaps.
 pub fn prepare(catalog: &Catalog, request: &Request) -> Result<Prepared> {
     let mut notes = Vec::new();
+    if !request.codecs.is_none() && request.format != Format::Native {
+        let text = format!(
+            "{} has no compressed blocks, and {} is asked for",
+            request.format.name(),
+            request.codecs
+        );
+        return Err(Error::incompatible(text).hint("compress into a native store, or leave the codec out"));
+    }
+    if !request.codecs.is_none() {
+        notes.push(format!("compressed where it gains 1/32 or more: {}", request.codecs));
+    }
     let mut mesh = meshes(catalog, request)?;
     let mut chosen = choose(catalog, request, &mut notes)?;
     let (named, maps) = translate(&mut chosen, request, &mut notes)?;
@@ -183,6 +198,7 @@ pub fn prepare(catalog: &Catalog, request: &Request) -> Result<Prepared> {
         split: Some(split),
         plan_digest: digest,
         extra: catalog.extra.clone().into_iter().chain(request.extra.clone()).collect(),
+        codecs: request.codecs.clone(),
     };
     let sources = sources(&chosen, &named.registry, &maps, request)?;
     let copy = fitted(catalog, spec, sources, request.format, &mut notes);
@@ -496,6 +512,9 @@ fn digest(plan: &Plan, request: &Request, registry: &Registry) -> Result<Sha256D
     let names = serde_json::to_string(registry).map_err(internal)?;
     let Request { cast, step, drop_per_rank, format, target, .. } = request;
     let extra = serde_json::to_string(&request.extra).map_err(internal)?;
-    let rest = format!("{cast:?} {step:?} {drop_per_rank} {} {target} {extra}", format.name());
+    let mut rest = format!("{cast:?} {step:?} {drop_per_rank} {} {target} {extra}", format.name());
+    if !request.codecs.is_none() {
+        rest.push_str(&format!(" {}", request.codecs));
+    }
     Ok(Sha256Digest::of(format!("{plan}\n{names}\n{rest}").as_bytes()))
 }

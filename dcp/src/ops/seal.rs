@@ -260,6 +260,7 @@ fn blob_of(objects: &ObjectBlob, at: usize) -> Result<(FileEntry, Table)> {
         path: format!("data/objects-{digits}.safetensors"),
         location: Location::InStep,
         size: bytes.len() as u64,
+        logical: None,
         blocks: Some(table.reference.clone()),
     };
     Ok((entry, table))

@@ -7,6 +7,8 @@
 //!    any thread takes the next, reads it, compares block digests; CRC-32s are summed by record
 //! ```
 //!
+//! Blocks are proven as they are stored: compressed ones are not decoded, and what they hold is named by the bytes that they decode to.
+//!
 //! Invariants: it never stops at the first finding; every byte that a block table or a CRC-32 covers is read once, but for those
 //! that a [`Subset`] leaves out, which are counted; what nothing covers is counted and told, never passed off as proven; of a blob
 //! that is shared with other checkpoints only the blocks with bytes of this one are read; memory is one block for each thread.
@@ -318,7 +320,8 @@ impl Target {
             spans.get(at).is_some_and(|span| span.start < end)
         };
         let bytes = move |unit: std::ops::Range<usize>| {
-            let len = unit.clone().map(range).map(|it| it.end - it.start).sum();
+            let stored = |piece| self.checks.stored(piece).unwrap_or_default();
+            let len = unit.clone().map(stored).map(|it| it.end - it.start).sum();
             (unit, len)
         };
         self.checks.units().filter(concerns).map(bytes)
@@ -387,7 +390,7 @@ impl Payload<'_> {
         buffer: &mut Vec<u8>,
         progress: &dyn Progress,
     ) -> Result<()> {
-        let Some(range) = target.checks.cuts.range(piece).filter(|_| target.checks.covers(piece)) else {
+        let Some(range) = target.checks.stored(piece).filter(|_| target.checks.covers(piece)) else {
             return Ok(());
         };
         let len = range.end - range.start;
@@ -396,7 +399,7 @@ impl Payload<'_> {
             return Ok(());
         }
         buffer.resize(usize::try_from(len).unwrap_or_default(), 0);
-        match self.source.read_exact_at(target.file, range.start, buffer) {
+        match self.source.read_stored_at(target.file, range.start, buffer) {
             Ok(()) => {}
             Err(error) if is_data(&error) => {
                 if !target.lost.swap(true, Ordering::Relaxed) {
@@ -405,7 +408,7 @@ impl Payload<'_> {
                     } else {
                         FindingCode::SizeMismatch
                     };
-                    self.tell(target, code, &error.to_string(), &(0..target.size));
+                    self.tell(target, code, &error.to_string(), &(0..u64::MAX));
                 }
                 progress.advance(len);
                 return Ok(());
@@ -413,12 +416,12 @@ impl Payload<'_> {
             Err(error) => return Err(error),
         }
         self.bytes.fetch_add(len, Ordering::Relaxed);
-        if let Err(Bad { range, what, message }) = target.checks.check(piece, buffer) {
+        if let Err(Bad { range, stored, what, message }) = target.checks.check(piece, buffer) {
             let code = match what {
                 Differs::Block => FindingCode::BlockMismatch,
                 Differs::Record => FindingCode::CrcMismatch,
             };
-            let text = format!("bytes {}..{}: {message}", range.start, range.end);
+            let text = format!("bytes {}..{}: {message}", stored.start, stored.end);
             self.tell(target, code, &text, &range);
         }
         progress.advance(len);

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use super::Sharing;
 use crate::{
     Error, ObjectEntry, PathPart, Result, TargetSpec, TargetTensor,
+    codec::Codecs,
     commit::{Label, MOST_METRICS, Metrics, Seq},
     cores,
     digest::{Sha256Digest, Sha256Hasher},
@@ -33,6 +34,8 @@ pub struct SaveSpec {
     pub step: u64,
     /// Facts to keep, see [`crate::Catalog::extra`].
     pub extra: Map<String, Value>,
+    /// Which roles are stored compressed.
+    pub codecs: Codecs,
     /// The incarnation of the run (see [`super::begin_epoch`]); none for what nobody else may take over.
     pub epoch: Option<u64>,
     /// The checkpoint that this incarnation went on from, for the first that it commits; later ones follow its own. None for
@@ -100,7 +103,7 @@ impl SaveSpec {
     pub fn new(run: Label, registry: Registry, mesh: Mesh, step: u64) -> Self {
         let (objects, extra) = (Vec::new(), Map::new());
         let (split, epoch, parent, salt) = (StageSplit::default(), None, None, String::new());
-        let (replicas, metrics, sharing) = (Replicas::Off, Metrics::new(), None);
+        let (replicas, codecs, metrics, sharing) = (Replicas::Off, Codecs::NONE, Metrics::new(), None);
         Self {
             run,
             registry,
@@ -109,6 +112,7 @@ impl SaveSpec {
             objects,
             step,
             extra,
+            codecs,
             epoch,
             parent,
             replicas,
@@ -143,6 +147,13 @@ impl SaveSpec {
     #[must_use]
     pub const fn comparing(mut self, replicas: Replicas) -> Self {
         self.replicas = replicas;
+        self
+    }
+
+    /// Sets which roles are stored compressed.
+    #[must_use]
+    pub fn coded(mut self, codecs: Codecs) -> Self {
+        self.codecs = codecs;
         self
     }
 
@@ -190,6 +201,7 @@ impl SavePlan {
             objects,
             step,
             extra,
+            codecs,
             epoch,
             parent,
             replicas,
@@ -205,6 +217,7 @@ impl SavePlan {
             split: Some(split),
             plan_digest: digest.to_string(),
             extra,
+            codecs,
         };
         let spec = Arc::new(spec);
         Ok(Self(Arc::new(Inner {
@@ -380,6 +393,9 @@ fn digest(spec: &SaveSpec, tensors: &[TargetTensor]) -> Result<Sha256Digest> {
         "replicas": spec.replicas, "mesh": spec.mesh.to_string(), "split": spec.split, "extra": spec.extra,
         "objects": spec.objects.iter().map(object).collect::<Vec<_>>(),
     });
+    if let Some(head) = head.as_object_mut().filter(|_| !spec.codecs.is_none()) {
+        head.insert("codecs".to_owned(), json!(spec.codecs));
+    }
     // Plans without it keep the digests that they had.
     if let (Some(sharing), Some(head)) = (&spec.sharing, head.as_object_mut()) {
         head.insert("sharing".to_owned(), sharing.to_json());

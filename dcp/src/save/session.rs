@@ -2,10 +2,12 @@
 
 use std::{
     collections::BTreeSet,
+    num::NonZeroUsize,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
+    thread,
 };
 
 use reshard::Region;
@@ -29,11 +31,14 @@ pub struct SaveOptions {
     pub log: LogOptions,
     /// Who watches.
     pub watch: Arc<dyn Watch>,
+    /// Threads that compress the blocks of one box, where its role is compressed: that which puts it, and others. Each holds 4 MiB.
+    pub threads: NonZeroUsize,
 }
 
 impl Default for SaveOptions {
     fn default() -> Self {
-        Self { log: LogOptions::default(), watch: Arc::new(Unwatched) }
+        let threads = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        Self { log: LogOptions::default(), watch: Arc::new(Unwatched), threads }
     }
 }
 

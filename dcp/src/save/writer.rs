@@ -13,7 +13,7 @@ use reshard::Region;
 use super::{SavePlan, Session, replicas::Held, watch::Moment};
 use crate::{
     Error, Result,
-    formats::native::{Closed, Fill, GroupFill, Told},
+    formats::native::{Closed, Fill, GroupFill, Put, Told},
 };
 
 /// One rank's half of a save. Dropped unfinished, it leaves nothing visible.
@@ -46,7 +46,7 @@ pub struct WriterDone {
     pub rank: u32,
     /// Its files.
     pub files: usize,
-    /// Bytes of them, headers included.
+    /// Bytes of them, headers included; those that they decode to, where they are compressed.
     pub bytes: u64,
     /// Of its files, and its groups of boxes that may be shared, those that an earlier writer of the same plan had finished.
     pub kept: usize,
@@ -122,19 +122,20 @@ impl Writer {
         if region.is_empty() {
             return Ok(());
         }
-        let planned = self.session.planned();
+        let (planned, threads) = (self.session.planned(), self.session.options().threads);
         match self.places.get(&(tensor, region.clone())) {
             None => Err(named(not_ours(plan, tensor, region))),
             Some(&Spot::File(file, chunk)) => {
                 let fill = self.files.get(file).ok_or_else(|| Error::internal("a box of no file"))?;
-                let closed = fill.put(planned, chunk, bytes, &|bytes| self.wrote(bytes)).map_err(named)?;
+                let put = Put { threads, wrote: &|bytes| self.wrote(bytes) };
+                let closed = fill.put(planned, chunk, bytes, &put).map_err(named)?;
                 self.told(fill, closed)
             }
             Some(&Spot::Group(group, at)) => {
                 let group = self.groups.get(group).ok_or_else(|| Error::internal("a box of no group"))?;
                 let base = if group.is_kept() { None } else { self.session.base(self.rank)? };
                 let teller = Teller { writer: self, tensor, region };
-                group.put(planned, at, bytes, base, &teller).map_err(named)
+                group.put(planned, at, bytes, base, threads, &teller).map_err(named)
             }
         }
     }

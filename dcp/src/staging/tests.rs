@@ -9,6 +9,7 @@ fn done(file: usize, path: &str, size: u64) -> FileDone {
         file,
         path: path.to_owned(),
         size,
+        logical: None,
         crc32: vec![7],
         blocks: None,
         sums: Vec::new(),

@@ -29,6 +29,12 @@ pub trait BlobWriter: fmt::Debug + Send + Sync {
     /// [`StoreError::NotDurable`] when the system would not confirm; and what the store says.
     fn finish(self: Box<Self>) -> Result<()>;
 
+    /// As [`finish`](Self::finish), of a blob of which only the most bytes were known beforehand: it has `size`.
+    ///
+    /// # Errors
+    /// [`StoreError::Gap`] unless exactly the first `size` bytes were written; as [`finish`](Self::finish).
+    fn finish_at(self: Box<Self>, size: u64) -> Result<()>;
+
     /// Gives up: nothing becomes visible.
     fn abort(self: Box<Self>);
 }
@@ -191,12 +197,22 @@ impl PartsWriter {
         }
     }
 
+    /// Makes a blob end at `size`: the part that this lies in is whole then.
+    fn cut(&self, parts: &mut Parts, size: u64) {
+        if let Some(mut last) = parts.held.last_entry() {
+            let start = *last.key() * self.part;
+            let part = last.get_mut();
+            part.bytes.truncate(usize::try_from(size.saturating_sub(start)).unwrap_or(usize::MAX));
+            part.missing = 0;
+        }
+    }
+
     fn create(&self, bytes: Bytes) -> Result<()> {
         let put = self.store.put_opts(&self.path, bytes.into(), PutMode::Create.into());
         self.waiter.wait(put).map(drop).map_err(self.error("write"))
     }
 
-    fn complete(&self, parts: &mut Parts) -> Result<()> {
+    fn complete(&self, parts: &mut Parts, size: u64) -> Result<()> {
         while !parts.flying.is_empty() {
             self.land_oldest(parts)?;
         }
@@ -213,7 +229,7 @@ impl PartsWriter {
         };
         // The answer was lost, perhaps, and a second request found the upload gone.
         match self.size_there() {
-            Ok(Some(size)) if size == parts.coverage.size() => {
+            Ok(Some(there)) if there == size => {
                 parts.upload = None;
                 Ok(())
             }
@@ -255,8 +271,14 @@ impl BlobWriter for PartsWriter {
     }
 
     fn finish(self: Box<Self>) -> Result<()> {
+        let size = self.lock().coverage.size();
+        self.finish_at(size)
+    }
+
+    fn finish_at(self: Box<Self>, size: u64) -> Result<()> {
         let mut parts = self.lock();
-        if let Some(range) = parts.coverage.gap() {
+        if !parts.coverage.is_exactly(size) {
+            let range = parts.coverage.gap().unwrap_or(size..size);
             return Err(StoreError::Gap { path: self.name.clone(), range });
         }
         if parts.failed {
@@ -264,9 +286,16 @@ impl BlobWriter for PartsWriter {
         }
         if parts.coverage.size() <= self.part {
             let bytes = parts.held.pop_first().map(|(_, part)| part.bytes.freeze());
-            return self.create(bytes.unwrap_or_default());
+            let mut bytes = bytes.unwrap_or_default();
+            bytes.truncate(usize::try_from(size).unwrap_or(usize::MAX));
+            return self.create(bytes);
         }
-        self.complete(&mut parts)
+        self.cut(&mut parts, size);
+        self.send_whole(&mut parts)?;
+        if parts.upload.is_none() {
+            return self.create(Bytes::new());
+        }
+        self.complete(&mut parts, size)
     }
 
     fn abort(self: Box<Self>) {}

@@ -38,6 +38,12 @@ impl Coverage {
         Ok(())
     }
 
+    /// Whether exactly the first `size` bytes were written.
+    pub(crate) fn is_exactly(&self, size: u64) -> bool {
+        self.written.iter().all(|(&start, &end)| start == 0 && end == size)
+            && (size == 0 || !self.written.is_empty())
+    }
+
     /// The first bytes that nobody has written.
     pub(crate) fn gap(&self) -> Option<Range<u64>> {
         let mut ranges = self.written.iter().map(|(&start, &end)| start..end);
@@ -77,6 +83,10 @@ mod tests {
                 let end = hole.map(|from| from + model[from..].iter().position(|w| *w).unwrap_or(model.len() - from));
                 let expected = hole.zip(end).map(|(from, to)| from as u64..to as u64);
                 prop_assert_eq!(coverage.gap(), expected);
+                let whole = model.iter().rposition(|written| *written).map_or(0, |last| last + 1);
+                let prefix = model.iter().take(whole).all(|written| *written);
+                prop_assert_eq!(coverage.is_exactly(whole as u64), prefix);
+                prop_assert!(!coverage.is_exactly(whole as u64 + 1));
             }
         }
     }

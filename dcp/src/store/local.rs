@@ -202,13 +202,27 @@ impl LocalStore {
     /// # Errors
     /// [`StoreError::AlreadyExists`] when the name is taken, [`StoreError::NoSpace`] when the space is not there; and what the system says.
     pub fn blob(&self, path: &ObjectPath, size: u64) -> Result<Box<dyn BlobWriter>> {
+        self.begin_blob(path, size, true)
+    }
+
+    /// Begins a blob of at most `most` bytes, to be finished by [`BlobWriter::finish_at`]. No space is asked for ahead.
+    ///
+    /// # Errors
+    /// As [`Self::blob`].
+    pub fn blob_up_to(&self, path: &ObjectPath, most: u64) -> Result<Box<dyn BlobWriter>> {
+        self.begin_blob(path, most, false)
+    }
+
+    fn begin_blob(&self, path: &ObjectPath, size: u64, reserve: bool) -> Result<Box<dyn BlobWriter>> {
         let name = check_path(path)?;
         self.inner.writable(name)?;
         if self.inner.fs.stat(name).is_ok() {
             return Err(StoreError::AlreadyExists { path: self.inner.full(name) });
         }
         let staging = Staging::begin(&self.inner, name)?;
-        staging.reserve(size)?;
+        if reserve {
+            staging.reserve(size)?;
+        }
         Ok(Box::new(LocalBlob {
             store: Arc::clone(&self.inner),
             staging,
@@ -415,9 +429,17 @@ impl BlobWriter for LocalBlob {
     }
 
     fn finish(self: Box<Self>) -> Result<()> {
-        if let Some(range) = self.coverage.lock().unwrap_or_else(PoisonError::into_inner).gap() {
+        let size = self.coverage.lock().unwrap_or_else(PoisonError::into_inner).size();
+        self.finish_at(size)
+    }
+
+    fn finish_at(self: Box<Self>, size: u64) -> Result<()> {
+        let coverage = self.coverage.lock().unwrap_or_else(PoisonError::into_inner);
+        if !coverage.is_exactly(size) {
+            let range = coverage.gap().unwrap_or(size..size);
             return Err(StoreError::Gap { path: self.store.full(self.staging.target()), range });
         }
+        drop(coverage);
         if self.failed.into_inner() {
             return Err(unfinished(&self.store.full(self.staging.target())));
         }

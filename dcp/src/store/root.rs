@@ -394,6 +394,17 @@ impl Root {
         Ok(Box::new(writer))
     }
 
+    /// Begins a blob of at most `most` bytes, to be finished by [`BlobWriter::finish_at`].
+    ///
+    /// # Errors
+    /// As [`Self::blob`].
+    pub fn blob_up_to(&self, path: &ObjectPath, most: u64) -> Result<Box<dyn BlobWriter>> {
+        match &self.local {
+            Some(local) => local.blob_up_to(path, most),
+            None => self.blob(path, most),
+        }
+    }
+
     /// Deletes an object. Only garbage collection has reason to.
     ///
     /// # Errors

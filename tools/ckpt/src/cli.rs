@@ -397,6 +397,9 @@ pub(crate) struct Convert {
     /// Training step to record, where the source does not say.
     #[arg(long, value_name = "N")]
     pub(crate) step: Option<u64>,
+    /// Compress a native target: none, zstd, planes (byte planes, then zstd), or by role: exp_avg=planes,param=none.
+    #[arg(long, value_name = "CODEC")]
+    pub(crate) codec: Option<dcp::codec::Codecs>,
     #[command(flatten)]
     pub(crate) naming: Naming,
     #[command(flatten)]
@@ -434,6 +437,9 @@ pub(crate) struct Reshard {
     /// How layers are split over pp: auto, weights, or a list like 8,8,8,8; as the source records, else auto.
     #[arg(long, value_name = "SPLIT")]
     pub(crate) stage_split: Option<String>,
+    /// Compress the target: none, zstd, planes (byte planes, then zstd), or by role: exp_avg=planes,param=none.
+    #[arg(long, value_name = "CODEC")]
+    pub(crate) codec: Option<dcp::codec::Codecs>,
     #[command(flatten)]
     pub(crate) naming: Naming,
     #[command(flatten)]

@@ -4,6 +4,7 @@
 //! A folder in memory takes the disk out of it. On a disk, `ckpt` makes what it writes durable, which neither torch nor
 //! `cp` does: there the disk's speed is part of our time and not of theirs.
 
+pub(crate) mod codecs;
 mod convert;
 mod measurement;
 mod rows;

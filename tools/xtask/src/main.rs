@@ -84,6 +84,8 @@ enum Benchmark {
     Ckpt(bench::Options),
     /// The native store: saves, verification, fingerprints, large manifests, long logs
     Store(bench::store::Options),
+    /// The store's codecs on weights and moments of a model that was really trained
+    Codecs(bench::codecs::Options),
     /// A training step of the trainer, without saves and with them
     Trainer(bench::trainer::Options),
 }
@@ -110,6 +112,7 @@ fn run(chore: Chore) -> Result<ExitCode, Error> {
         Chore::Test { arguments } => done(|| test::run(&arguments)),
         Chore::Bench { what: Benchmark::Ckpt(options) } => done(|| bench::run(&options)),
         Chore::Bench { what: Benchmark::Store(options) } => done(|| bench::store::run(&options)),
+        Chore::Bench { what: Benchmark::Codecs(options) } => done(|| bench::codecs::run(&options)),
         Chore::Bench { what: Benchmark::Trainer(options) } => done(|| bench::trainer::run(&options)),
         Chore::Crash(size) => done(|| prove::one(prove::Proof::Crash, &size)),
         Chore::Killer(size) => done(|| prove::one(prove::Proof::Killer, &size)),

@@ -188,7 +188,7 @@ fn write(
     let place = || format!("save of step {step}, rank {}", options.rank);
     let began = Instant::now();
     let watch = FirstBlob { step, slow: options.slow, say: Arc::clone(&options.say), told: Mutex::default() };
-    let save = SaveOptions { log: LogOptions::default(), watch: Arc::new(watch) };
+    let save = SaveOptions { watch: Arc::new(watch), ..SaveOptions::default() };
     let session = Session::open(&options.root, plan, save).place(place())?;
     let writer = session.writer(options.rank).place(place())?;
     for (part, tensor, region, bytes) in staged.iter() {

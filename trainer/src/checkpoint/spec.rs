@@ -74,6 +74,7 @@ impl Described {
             objects: vec![state.object()?],
             step: state.step,
             extra: self.extra.clone(),
+            codecs: dcp::codec::Codecs::NONE,
             epoch: Some(self.epoch),
             parent: self.parent,
             // What is held in copies is small (norms, ties), and copies that drift apart would go unseen.

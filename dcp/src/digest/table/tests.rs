@@ -20,7 +20,7 @@ fn coded() -> BlockTable {
     let mut builder = BlockTableBuilder::new();
     builder.push(1000, 1000, BlockCodec::None, digest(0)).unwrap();
     builder.push(BLOCK_LEN, 77, BlockCodec::Zstd, digest(1)).unwrap();
-    builder.push(500, 40, BlockCodec::PlanesZstd, digest(2)).unwrap();
+    builder.push(500, 40, BlockCodec::Planes4, digest(2)).unwrap();
     builder.finish()
 }
 
@@ -44,7 +44,8 @@ fn tables_with_and_without_codecs_read_back() {
         assert_eq!(serde_json::from_str::<BlockTable>(&text).unwrap(), table);
     }
     let block = coded().block(1).unwrap();
-    assert_eq!((block.stored, block.logical_len, block.codec), (1000..1077, BLOCK_LEN, BlockCodec::Zstd));
+    let logical = 1000..1000 + u64::from(BLOCK_LEN);
+    assert_eq!((block.stored, block.logical, block.codec), (1000..1077, logical, BlockCodec::Zstd));
 }
 
 #[test]
@@ -63,6 +64,24 @@ fn bytes_lead_to_the_blocks_that_hold_them() {
         assert_eq!(table.covering(&bytes), blocks, "{bytes:?}");
         assert_eq!(table.around(&bytes), around, "{bytes:?}");
     }
+}
+
+#[test]
+fn logical_bytes_lead_to_compressed_blocks_and_these_to_what_is_stored() {
+    let (table, mib) = (coded(), u64::from(BLOCK_LEN));
+    assert_eq!((table.file_len(), table.logical_len()), (1117, 1500 + mib));
+    for (bytes, blocks, stored) in [
+        (0..1000, 0..1, 0..1000),
+        (1000..1001, 1..2, 1000..1077),
+        (999..1000 + mib, 0..2, 0..1077),
+        (1000 + mib..1001 + mib, 2..3, 1077..1117),
+        (1499 + mib..u64::MAX, 2..3, 1077..1117),
+        (1500 + mib..u64::MAX, 3..3, 1117..1117),
+    ] {
+        assert_eq!(table.covering(&bytes), blocks, "{bytes:?}");
+        assert_eq!(table.stored_of(&blocks), stored, "{bytes:?}");
+    }
+    assert_eq!(table.around(&(1200..1300)), 1000..1000 + mib);
 }
 
 #[test]
@@ -86,7 +105,7 @@ fn blocks_that_break_a_rule_are_refused() {
         (BLOCK_LEN + 1, BLOCK_LEN + 1, BlockCodec::None),
         (5, 4, BlockCodec::None),
         (5, 5, BlockCodec::Zstd),
-        (5, u32::MAX, BlockCodec::PlanesZstd),
+        (5, u32::MAX, BlockCodec::Planes4),
     ] {
         let error = BlockTableBuilder::new().push(logical, stored, codec, digest(0)).unwrap_err();
         assert!(matches!(error, BlockTableError::Block { block: 0, .. }), "{error}");
@@ -114,7 +133,7 @@ fn every_kind_of_damage_to_a_table_has_its_error() {
     assert!(matches!(with(32 + 24 + 1, 9), BlockTableError::Block { block: 1, .. }));
     // Columns for codecs without a codec would be a second encoding of a plain table.
     let mut plain_as_coded = coded();
-    plain_as_coded.coded = vec![(1000, BlockCodec::None), (77, BlockCodec::None), (40, BlockCodec::None)];
+    plain_as_coded.coded = vec![(1000, BlockCodec::None), (1077, BlockCodec::None), (1117, BlockCodec::None)];
     assert!(BlockTable::parse(&plain_as_coded.encode()).is_err());
 }
 

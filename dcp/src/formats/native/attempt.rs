@@ -61,28 +61,35 @@ pub(crate) fn is_attempt_object(within: &str) -> bool {
 pub(crate) struct FileNames {
     /// `r00003-0001`: what it is in the layout.
     pub(super) key: String,
+    /// Whether it is compressed: then it isn't a file that a reader of safetensors should take for one.
+    coded: bool,
 }
 
 impl FileNames {
     /// The `number`th file of a writer.
     pub(super) fn of_rank(rank: u32, number: usize) -> Self {
-        Self { key: format!("r{rank:05}-{number:04}") }
+        Self { key: format!("r{rank:05}-{number:04}"), coded: false }
     }
 
     /// The `number`th group of boxes of a writer that may be found unchanged.
     pub(super) fn of_group(rank: u32, number: usize) -> Self {
-        Self { key: format!("r{rank:05}-s{number:04}") }
+        Self { key: format!("r{rank:05}-s{number:04}"), coded: false }
     }
 
     /// A file of boxes of a group that were not found unchanged. Which these are is known only when they are put, so that each
     /// such file has a nonce of its own.
     pub(super) fn rest_of(group: &Self, nonce: Nonce) -> Self {
-        Self { key: format!("{}-{nonce}", group.key) }
+        Self { key: format!("{}-{nonce}", group.key), coded: false }
     }
 
     /// The file of large objects.
     pub(super) fn of_objects() -> Self {
-        Self { key: "objects".to_owned() }
+        Self { key: "objects".to_owned(), coded: false }
+    }
+
+    /// Sets whether it is compressed.
+    pub(super) fn coded(self, coded: bool) -> Self {
+        Self { coded, ..self }
     }
 
     /// The note of what a rank holds and does not write.
@@ -92,7 +99,7 @@ impl FileNames {
 
     /// The blob, by the writer's nonce.
     pub(super) fn blob(&self, nonce: Nonce) -> String {
-        format!("data/{}-{nonce}.safetensors", self.key)
+        format!("data/{}-{nonce}{}", self.key, self.extension())
     }
 
     /// Whether `path` is a name of this blob, by anyone's nonce.
@@ -112,7 +119,11 @@ impl FileNames {
 
     fn nonce(&self, blob: &str) -> Option<Nonce> {
         let rest = blob.strip_prefix("data/")?.strip_prefix(self.key.as_str())?;
-        rest.strip_prefix('-')?.strip_suffix(".safetensors")?.parse().ok()
+        rest.strip_prefix('-')?.strip_suffix(self.extension())?.parse().ok()
+    }
+
+    const fn extension(&self) -> &'static str {
+        if self.coded { ".coded" } else { ".safetensors" }
     }
 }
 

@@ -42,6 +42,8 @@ pub(super) fn manifest(
     catalog.objects.clone_from(&spec.objects);
     (catalog.step, catalog.mesh, catalog.split) = (spec.step, spec.mesh.clone(), spec.split.clone());
     catalog.extra.clone_from(&spec.extra);
+    let coded = catalog.files.iter().any(FileEntry::is_coded) && !spec.codecs.is_none();
+    catalog.codecs = coded.then(|| spec.codecs.to_string());
     let places = objects.place(&mut catalog.objects, last);
     let mut manifest = Manifest::new(catalog);
     (manifest.objects, manifest.origin) = (places, origin);
@@ -73,6 +75,7 @@ fn file_of(part: &Part) -> FileEntry {
         path: part.done.path.clone(),
         location: Location::InStep,
         size: part.done.size,
+        logical: part.done.logical,
         blocks: Some(BlockRef { path: part.table.clone(), root: part.root }),
     }
 }

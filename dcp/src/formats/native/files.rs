@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::{
     Catalog, Error, ErrorKind, FileEntry, FileId, Location, Place, Result,
+    codec::Decoder,
     digest::{BlockTable, Sha256Digest},
     store::{ObjectInfo, ObjectPath, Root, Stores, object_path},
 };
@@ -91,7 +92,8 @@ impl Files {
             Location::External { base, .. } => (Some(self.base(base)), entry.path.clone()),
         };
         // Each chunk has two ends, and each stretch between two ends a rest that fills no block.
-        let blocks = entry.size / u64::from(crate::digest::BLOCK_LEN) + chunks.saturating_mul(2) + 2;
+        let blocks =
+            entry.logical_size() / u64::from(crate::digest::BLOCK_LEN) + chunks.saturating_mul(2) + 2;
         let longest = TABLE_HEAD.saturating_add(blocks.saturating_mul(TABLE_BLOCK));
         let table = match (&entry.blocks, &entry.location) {
             (None, _) => None,
@@ -141,11 +143,47 @@ impl Files {
         }
     }
 
-    /// Reads by position.
+    /// Reads logical bytes by position. Of a compressed file whole blocks are read and decoded, whatever is asked for: who reads
+    /// more than once keeps them.
     ///
     /// # Errors
-    /// `Corrupt` where the file ends early, or is a foreign one that was changed since it was sealed; the store's.
+    /// `Corrupt` where the file ends early, its blocks can't be decoded, or it is a foreign one that was changed since it was
+    /// sealed; the store's.
     pub(super) fn read_exact_at(&self, file: FileId, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let entry = &self.get(file)?.entry;
+        if !entry.is_coded() {
+            return self.read_stored_at(file, offset, buf);
+        }
+        let end = offset.checked_add(buf.len() as u64).filter(|end| *end <= entry.logical_size());
+        let (Some(end), Some(table)) = (end, self.blocks(file)?) else {
+            let text = format!("{} bytes at {offset} reach behind the end of {}", buf.len(), entry.path);
+            return Err(Error::corrupt(text));
+        };
+        let mut decoder = Decoder::new().map_err(|error| Error::internal(error.to_string()))?;
+        let (mut stored, mut logical, mut rest) = (Vec::new(), Vec::new(), buf);
+        for number in table.covering(&(offset..end)) {
+            let block = table.block(number).ok_or_else(|| Error::internal("a block is gone"))?;
+            stored.resize(length(block.stored.end - block.stored.start)?, 0);
+            logical.resize(length(block.logical.end - block.logical.start)?, 0);
+            self.read_stored_at(file, block.stored.start, &mut stored)?;
+            decoder
+                .decode(block.codec, &stored, &mut logical)
+                .map_err(|error| Error::corrupt(format!("{}: block {number}: {error}", entry.path)))?;
+            let (from, to) = (offset.max(block.logical.start), end.min(block.logical.end));
+            let cut = length(from - block.logical.start)?..length(to - block.logical.start)?;
+            let part = logical.get(cut).unwrap_or_default();
+            let (now, later) = rest.split_at_mut(part.len().min(rest.len()));
+            now.copy_from_slice(part);
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Reads stored bytes by position.
+    ///
+    /// # Errors
+    /// As [`Self::read_exact_at`].
+    pub(super) fn read_stored_at(&self, file: FileId, offset: u64, buf: &mut [u8]) -> Result<()> {
         let file = self.get(file)?;
         let store = self.store(file)?;
         if file.base.is_some() && !self.lenient && file.known.get().is_none() {
@@ -218,6 +256,13 @@ impl Files {
                 file.entry.size
             )));
         }
+        if (table.logical_len(), table.is_coded()) != (file.entry.logical_size(), file.entry.is_coded()) {
+            return Err(Error::corrupt(format!(
+                "{name}: block table is of a file that decodes to {} bytes, the manifest says {}",
+                table.logical_len(),
+                file.entry.logical_size()
+            )));
+        }
         let table = Arc::new(table);
         *file.loaded.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&table));
         Ok(Some(table))
@@ -228,6 +273,7 @@ impl Files {
     /// # Errors
     /// `Corrupt`, naming the file and the bytes that differ; as [`Self::read_exact_at`].
     pub(super) fn proven(&self, file: FileId, start: u64, len: u64) -> Result<Vec<u8>> {
+        // The manifest's reader has seen to it that the file is plain.
         let end = start.checked_add(len).filter(|end| self.get(file).is_ok_and(|it| *end <= it.entry.size));
         let end = end
             .ok_or_else(|| Error::corrupt(format!("bytes {start} and {len} more lie outside their file")))?;

@@ -4,13 +4,21 @@
 //!  box's bytes ─► 1 MiB at a time: SHA-256, write ─► fingerprint sum ─► (last box) durable blob, block table, part
 //! ```
 //!
+//! Where the blob is compressed, the blocks of a box are compressed side by side and go through a [`Spool`]. A box that is put before one
+//! that lies in front of it waits there, compressed, in memory: at worst a blob's worth (512 MiB) for each of the rank's blobs that are
+//! not done; where boxes are put in the plan's order, 8 blocks for each thread.
+//!
 //! Invariants: each box is put exactly once; a blob is visible, and its part there, only when all of it was put; where an
 //! earlier writer of the same plan finished the blob, nothing is written, and what is put must be the same bytes.
 
 use std::{
     collections::BTreeMap,
+    num::NonZeroUsize,
     ops::Range,
-    sync::{Mutex, MutexGuard, PoisonError, RwLock},
+    sync::{
+        Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use reshard::Region;
@@ -18,8 +26,10 @@ use reshard::Region;
 use super::{attempt::below, layout::Blob, part::other_bytes, planned::Planned};
 use crate::{
     Error, ErrorKind, FileDone, Place, Result,
-    digest::{BlockLayout, BlockTable, Sha256Digest},
+    codec::{CodecError, Encoder, Spool},
+    digest::{BlockCodec, BlockLayout, BlockTable, Sha256Digest},
     fingerprint::FingerprintSum,
+    ops::crew,
     store::{BlobWriter, Nonces, Root},
 };
 
@@ -35,6 +45,8 @@ pub(crate) struct Fill {
     before: Option<BlockTable>,
     writer: RwLock<Option<Box<dyn BlobWriter>>>,
     found: Mutex<Found>,
+    /// Of a blob that is compressed.
+    spool: Option<Mutex<Spool>>,
 }
 
 /// What is known of the boxes so far.
@@ -48,6 +60,8 @@ struct Found {
     /// Chunks that are not done.
     missing: usize,
     closed: Step,
+    /// Of an earlier writer's blob that is compressed: what each box added to the fingerprint then.
+    before: Vec<FingerprintSum>,
 }
 
 /// How far a box, or the whole blob, is.
@@ -70,6 +84,17 @@ pub(crate) enum Closed {
     Before,
 }
 
+/// Blocks of a box that each thread compresses before any goes on.
+const WINDOW: usize = 8;
+
+/// How a box is put.
+pub(crate) struct Put<'w> {
+    /// Threads that compress it, this one among them.
+    pub(crate) threads: NonZeroUsize,
+    /// Called after each block with the bytes that it has.
+    pub(crate) wrote: &'w (dyn Fn(u64) -> Result<()> + Sync),
+}
+
 impl Fill {
     /// Begins a blob of a plan, or takes over what an earlier writer finished.
     ///
@@ -86,13 +111,13 @@ impl Fill {
         let wrong = |error: &dyn std::fmt::Display| Error::internal(format!("{}: {error}", blob.names.key));
         let blocks = BlockLayout::new(blob.size, edges).map_err(|error| wrong(&error))?;
         let part = planned.parts(root).get(&blob)?;
-        let (path, before) = match part {
+        let (path, before, sums_before) = match part {
             Some(part) => {
                 // Its writer may have been stopped before the part was durable.
                 root.settle(&below(&planned.dir, &blob.names.part())?)?;
-                (part.done.path, part.done.blocks)
+                (part.done.path, part.done.blocks, part.boxes)
             }
-            None => (blob.names.blob(nonces.draw()?), None),
+            None => (blob.names.blob(nonces.draw()?), None, Vec::new()),
         };
         // A chunk without bytes has nothing to put.
         let steps: Vec<Step> =
@@ -103,9 +128,11 @@ impl Fill {
             digests: vec![None; blocks.len()],
             sums: vec![FingerprintSum::default(); blob.chunks.len()],
             closed: if before.is_some() { Step::Done } else { Step::Open },
+            before: sums_before,
         };
         let (root, writer, found) = (root.clone(), RwLock::new(None), Mutex::new(found));
-        Ok(Self { root, blob, path, blocks, before, writer, found })
+        let spool = blob.is_coded().then(|| Mutex::new(Spool::new(blocks.clone())));
+        Ok(Self { root, blob, path, blocks, before, writer, found, spool })
     }
 
     /// Whether an earlier writer finished it.
@@ -113,7 +140,7 @@ impl Fill {
         self.before.is_some()
     }
 
-    /// Bytes of the blob.
+    /// Bytes of the blob; of a compressed one those that it decodes to.
     pub(crate) const fn size(&self) -> u64 {
         self.blob.size
     }
@@ -140,41 +167,44 @@ impl Fill {
     ///
     /// # Errors
     /// `Incompatible` for a second time, `Conflict` where an earlier writer wrote other bytes; the store's, and what `wrote` says.
-    pub(crate) fn put(
-        &self,
-        planned: &Planned,
-        place: usize,
-        bytes: &[u8],
-        wrote: &dyn Fn(u64) -> Result<()>,
-    ) -> Result<Closed> {
+    pub(crate) fn put(&self, planned: &Planned, place: usize, bytes: &[u8], put: &Put<'_>) -> Result<Closed> {
         let chunk =
             self.blob.chunks.get(place).ok_or_else(|| Error::internal("a box that is not in its blob"))?;
         self.claim(place)?;
         let (start, end) = (chunk.offset, chunk.offset.saturating_add(bytes.len() as u64));
-        let part_of = |block: usize| {
-            let range = self.blocks.range(block).unwrap_or_default();
-            let part = bytes.get(index(range.start - start)..index(range.end - start));
-            part.map(|part| (range.start, part))
-                .ok_or_else(|| Error::internal("a block that is longer than its box"))
-        };
-        let (blocks, mut digests) = (self.blocks_of(start..end), Vec::new());
-        for block in blocks.clone().step_by(2) {
-            let (at, part) = part_of(block)?;
-            let next = Some(block + 1).filter(|next| blocks.contains(next)).map(part_of).transpose()?;
-            // Two blocks are hashed in less time than one after the other.
-            let [digest, next_digest] = match next {
-                Some((_, next)) => Sha256Digest::of_two(part, next),
-                None => [Sha256Digest::of(part); 2],
-            };
-            let two = [(block, Some((at, part)), digest), (block + 1, next, next_digest)];
-            for (block, part, digest) in two {
-                let Some((at, part)) = part else { continue };
-                self.write(planned, block, at, part, &digest)?;
-                digests.push((block, digest));
-                wrote(part.len() as u64)?;
+        let blocks = self.blocks_of(start..end);
+        let sum = planned.sum(chunk.tensor, &chunk.region, bytes)?;
+        let mut digests = Vec::new();
+        match &self.spool {
+            None => {
+                for block in blocks.clone().step_by(2) {
+                    let (at, part) = self.part(block, start, bytes)?;
+                    let next = Some(block + 1).filter(|next| blocks.contains(next));
+                    let next = next.map(|next| self.part(next, start, bytes)).transpose()?;
+                    // Two blocks are hashed in less time than one after the other.
+                    let [digest, next_digest] = match next {
+                        Some((_, next)) => Sha256Digest::of_two(part, next),
+                        None => [Sha256Digest::of(part); 2],
+                    };
+                    let two = [(block, Some((at, part)), digest), (block + 1, next, next_digest)];
+                    for (block, part, digest) in two {
+                        let Some((at, part)) = part else { continue };
+                        self.write(planned, block, at, part, &digest)?;
+                        digests.push((block, digest));
+                        (put.wrote)(part.len() as u64)?;
+                    }
+                }
+            }
+            Some(_) if self.before.is_some() => {
+                self.compare(planned, place, &sum)?;
+                (put.wrote)(bytes.len() as u64)?;
+            }
+            Some(spool) => {
+                let codec = self.blob.codecs.get(place).copied().unwrap_or_default();
+                let part = |block| self.part(block, start, bytes).map(|(_, part)| part);
+                self.pack(planned, spool, codec, blocks, &part, put)?;
             }
         }
-        let sum = planned.sum(chunk.tensor, &chunk.region, bytes)?;
         let mut found = self.lock();
         for (block, digest) in digests {
             if let Some(slot) = found.digests.get_mut(block) {
@@ -214,17 +244,15 @@ impl Fill {
                 }
             }
         }
-        self.open(planned)?;
-        let writer = self.writer.write().unwrap_or_else(PoisonError::into_inner).take();
-        let writer = writer.ok_or_else(|| Error::internal(format!("{} was finished twice", self.path)))?;
-        writer.finish().place(&self.path)?;
+        let table = self.seal(planned)?;
         let found = self.lock();
         let done = FileDone {
             file: 0,
             path: self.path.clone(),
-            size: self.blob.size,
+            size: table.file_len(),
+            logical: table.is_coded().then(|| table.logical_len()),
             crc32: Vec::new(),
-            blocks: Some(self.table(&found)?),
+            blocks: Some(table),
             sums: self.by_tensor(&found.sums),
             source_sums: Vec::new(),
         };
@@ -233,6 +261,95 @@ impl Fill {
         planned.parts(&self.root).put(&self.blob, &done, boxes)?;
         self.lock().closed = Step::Done;
         Ok(Closed::Now)
+    }
+
+    /// Makes the blob durable.
+    fn seal(&self, planned: &Planned) -> Result<BlockTable> {
+        self.open(planned)?;
+        let table = match &self.spool {
+            None => self.table(&self.lock())?,
+            Some(spool) => self.begun(planned, spool)?.finish()?,
+        };
+        let writer = self.writer.write().unwrap_or_else(PoisonError::into_inner).take();
+        let writer = writer.ok_or_else(|| Error::internal(format!("{} was finished twice", self.path)))?;
+        let coded = self.spool.is_some();
+        if coded { writer.finish_at(table.file_len()) } else { writer.finish() }.place(&self.path)?;
+        Ok(table)
+    }
+
+    /// Whether a box of a compressed blob that an earlier writer finished is the same now: by what it adds to the fingerprint, since
+    /// another version of zstd makes other stored bytes of it.
+    fn compare(&self, planned: &Planned, place: usize, sum: &FingerprintSum) -> Result<()> {
+        match self.lock().before.get(place) {
+            Some(before) if before == sum => Ok(()),
+            _ => Err(other_bytes(&planned.parts(&self.root), &self.path)),
+        }
+    }
+
+    /// The bytes of a block of a box, and where they are in the blob.
+    fn part<'b>(&self, block: usize, start: u64, bytes: &'b [u8]) -> Result<(u64, &'b [u8])> {
+        let range = self.blocks.range(block).unwrap_or_default();
+        let part = bytes.get(index(range.start - start)..index(range.end - start));
+        Ok((range.start, part.ok_or_else(|| Error::internal("a block that is longer than its box"))?))
+    }
+
+    /// Compresses the blocks of a box, a few at a time, so that what waits for a slow thread is bounded.
+    fn pack<'b>(
+        &self,
+        planned: &Planned,
+        spool: &Mutex<Spool>,
+        codec: BlockCodec,
+        blocks: Range<usize>,
+        part: &(dyn Fn(usize) -> Result<&'b [u8]> + Sync),
+        put: &Put<'_>,
+    ) -> Result<()> {
+        let many = put.threads.get().saturating_mul(WINDOW);
+        let mut first = blocks.start;
+        while first < blocks.end {
+            let upto = blocks.end.min(first.saturating_add(many));
+            self.pack_few(planned, spool, codec, first..upto, part, put)?;
+            first = upto;
+        }
+        Ok(())
+    }
+
+    /// Compresses blocks side by side, and hands them over to the spool.
+    fn pack_few<'b>(
+        &self,
+        planned: &Planned,
+        spool: &Mutex<Spool>,
+        codec: BlockCodec,
+        blocks: Range<usize>,
+        part: &(dyn Fn(usize) -> Result<&'b [u8]> + Sync),
+        put: &Put<'_>,
+    ) -> Result<()> {
+        let failed = |error: CodecError| Error::internal(format!("{}: {error}", self.path));
+        let next = AtomicUsize::new(blocks.start);
+        crew::work(put.threads.get().min(blocks.len()), || {
+            let mut encoder = Encoder::new().map_err(failed)?;
+            loop {
+                let block = next.fetch_add(1, Ordering::Relaxed);
+                if block >= blocks.end {
+                    return Ok(());
+                }
+                let part = part(block)?;
+                let (codec, stored) = encoder.encode(codec, part).map_err(failed)?;
+                let digest = Sha256Digest::of(stored);
+                let write = |at: u64, bytes: &[u8]| self.write_stored(at, bytes);
+                self.begun(planned, spool)?.put(block, codec, stored, digest, &write)?;
+                (put.wrote)(part.len() as u64)?;
+            }
+        })
+    }
+
+    /// The spool, once what stands before the first chunk is in it.
+    fn begun<'s>(&self, planned: &Planned, spool: &'s Mutex<Spool>) -> Result<MutexGuard<'s, Spool>> {
+        self.open(planned)?;
+        let mut spool = spool.lock().unwrap_or_else(PoisonError::into_inner);
+        if spool.next() == 0 {
+            spool.head(&self.blob.head, &|at, bytes| self.write_stored(at, bytes))?;
+        }
+        Ok(spool)
     }
 
     fn claim(&self, place: usize) -> Result<()> {
@@ -275,21 +392,30 @@ impl Fill {
             return if same { Ok(()) } else { Err(other_bytes(&planned.parts(&self.root), &self.path)) };
         }
         self.open(planned)?;
+        self.write_stored(offset, bytes)
+    }
+
+    fn write_stored(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let writer = self.writer.read().unwrap_or_else(PoisonError::into_inner);
         let writer = writer.as_ref().ok_or_else(|| Error::internal(format!("{} is closed", self.path)))?;
         writer.write_at(offset, bytes).place(&self.path)
     }
 
-    /// Opens the blob, with what stands before the first chunk.
+    /// Opens the blob, with what stands before the first chunk; in a compressed one that is the spool's first.
     fn open(&self, planned: &Planned) -> Result<()> {
         if self.writer.read().unwrap_or_else(PoisonError::into_inner).is_some() {
             return Ok(());
         }
         let mut slot = self.writer.write().unwrap_or_else(PoisonError::into_inner);
         if slot.is_none() {
-            let writer = self.root.blob(&below(&planned.dir, &self.path)?, self.blob.size)?;
-            writer.write_at(0, &self.blob.head).place(&self.path)?;
-            *slot = Some(writer);
+            let path = below(&planned.dir, &self.path)?;
+            *slot = Some(if self.spool.is_some() {
+                self.root.blob_up_to(&path, self.blob.size)?
+            } else {
+                let writer = self.root.blob(&path, self.blob.size)?;
+                writer.write_at(0, &self.blob.head).place(&self.path)?;
+                writer
+            });
         }
         Ok(())
     }

@@ -2,7 +2,9 @@
 //! its own files again.
 //!
 //! Each writer rank has blobs of its own, filled in the order of the spec up to about 512 MiB, so that they are finished
-//! one after another; a larger chunk has a blob of its own. Each blob is a plain safetensors file.
+//! one after another; a larger chunk has a blob of its own. Each blob is a plain safetensors file, or, where the spec says so of
+//! its roles, a compressed one. A compressed blob has elements of one width, so that its chunks lie in the order of the spec: what
+//! is written in that order never waits for what comes before it.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -17,7 +19,10 @@ use serde_json::json;
 
 use super::attempt::FileNames;
 use crate::{
-    Error, Place, Result, TargetChunk, TargetSpec, cores, digest::Sha256Digest,
+    Error, Place, Result, TargetChunk, TargetSpec,
+    codec::Codec,
+    cores,
+    digest::{BlockCodec, Sha256Digest},
     formats::safetensors::HeaderBuilder,
 };
 
@@ -41,12 +46,21 @@ pub(crate) struct Blob {
     pub(super) size: u64,
     /// Its chunks, by offset; `file` is its place in the layout.
     pub(crate) chunks: Vec<TargetChunk>,
+    /// How the blocks of each chunk are stored, if they shrink; empty for a plain blob.
+    pub(super) codecs: Vec<BlockCodec>,
+}
+
+impl Blob {
+    /// Whether it is compressed, where that gains anything.
+    pub(super) const fn is_coded(&self) -> bool {
+        !self.codecs.is_empty()
+    }
 }
 
 impl Blob {
     pub(super) fn new(names: FileNames, rank: u32, head: Bytes, size: u64, chunks: Vec<TargetChunk>) -> Self {
         let head_digest = Sha256Digest::of(&head);
-        Self { names, rank, head, head_digest, size, chunks }
+        Self { names, rank, head, head_digest, size, chunks, codecs: Vec::new() }
     }
 
     /// What it is in the layout.
@@ -96,8 +110,8 @@ pub(super) fn blobs(
     let blobs_of = |at: usize| {
         let (rank, pieces) = ranks.get(at).ok_or_else(|| Error::internal("a rank that is not there"))?;
         let each = packed(spec, pieces)?.into_iter().enumerate();
-        let made = each.map(|(number, pieces)| {
-            let mut blob = blob(&told, (*rank, FileNames::of_rank(*rank, number)), &pieces)?;
+        let made = each.map(|(number, (class, pieces))| {
+            let mut blob = blob(&told, (*rank, FileNames::of_rank(*rank, number)), class, &pieces)?;
             if heads == Heads::Digests {
                 blob.head = Bytes::new();
             }
@@ -112,14 +126,14 @@ pub(super) fn blobs(
     Ok(blobs)
 }
 
-/// The groups of what `wanted` says yes to; as large as blobs would be.
+/// The groups of what `wanted` says yes to; as large as blobs would be, and like them of one class each.
 ///
 /// # Errors
 /// As [`blobs`].
 pub(super) fn groups(spec: &TargetSpec, wanted: impl Fn(usize, u32) -> bool) -> Result<Vec<Group>> {
     let mut groups = Vec::new();
     for (rank, pieces) in by_rank(spec, wanted) {
-        for (number, pieces) in packed(spec, &pieces)?.into_iter().enumerate() {
+        for (number, (_, pieces)) in packed(spec, &pieces)?.into_iter().enumerate() {
             let boxes = pieces.into_iter().map(|(tensor, region)| (tensor, region.clone())).collect();
             groups.push(Group { names: FileNames::of_group(rank, number), rank, boxes });
         }
@@ -134,8 +148,10 @@ pub(super) fn groups(spec: &TargetSpec, wanted: impl Fn(usize, u32) -> bool) -> 
 pub(super) fn names(spec: &TargetSpec, wanted: impl Fn(usize, u32) -> bool) -> Result<Vec<(u32, FileNames)>> {
     let mut names = Vec::new();
     for (rank, pieces) in by_rank(spec, wanted) {
-        let count = packed(spec, &pieces)?.len();
-        names.extend((0..count).map(|number| (rank, FileNames::of_rank(rank, number))));
+        let blobs = packed(spec, &pieces)?.into_iter().enumerate();
+        names.extend(
+            blobs.map(|(number, (class, _))| (rank, FileNames::of_rank(rank, number).coded(class.is_some()))),
+        );
     }
     Ok(names)
 }
@@ -157,22 +173,31 @@ fn by_rank(spec: &TargetSpec, wanted: impl Fn(usize, u32) -> bool) -> BTreeMap<u
     ranks
 }
 
+/// What may lie in one blob: all that is plain; what is compressed, by the bits of its elements.
+type Class = Option<u32>;
+
 /// A rank's boxes, blob by blob.
-fn packed<'s>(spec: &TargetSpec, pieces: &[Piece<'s>]) -> Result<Vec<Vec<Piece<'s>>>> {
-    let (mut blobs, mut now, mut bytes) = (Vec::new(), Vec::new(), 0_u64);
+fn packed<'s>(spec: &TargetSpec, pieces: &[Piece<'s>]) -> Result<Vec<(Class, Vec<Piece<'s>>)>> {
+    let (mut blobs, mut open) = (Vec::new(), BTreeMap::<Class, (Vec<Piece<'s>>, u64)>::new());
     for piece in pieces {
         let len = len_of(spec, piece)?;
+        let class = class_of(spec, piece);
+        let (now, bytes) = open.entry(class).or_default();
         if !now.is_empty() && bytes.saturating_add(len) > BLOB {
-            blobs.push(std::mem::take(&mut now));
-            bytes = 0;
+            blobs.push((class, std::mem::take(now)));
+            *bytes = 0;
         }
         now.push(*piece);
-        bytes = bytes.saturating_add(len);
+        *bytes = bytes.saturating_add(len);
     }
-    if !now.is_empty() {
-        blobs.push(now);
-    }
+    blobs.extend(open.into_iter().map(|(class, (now, _))| (class, now)).filter(|(_, now)| !now.is_empty()));
     Ok(blobs)
+}
+
+fn class_of(spec: &TargetSpec, (tensor, _): &Piece<'_>) -> Class {
+    let entry = &spec.tensors.get(*tensor)?.entry;
+    let stored = entry.dtype.safetensors_name().map_or(Dtype::U8, |_| entry.dtype);
+    (spec.codecs.of(&entry.role) != Codec::None).then(|| stored.bits())
 }
 
 /// Bytes of a box.
@@ -216,13 +241,19 @@ fn put(out: &mut Vec<u8>, before: &[u8], value: &(impl Serialize + ?Sized)) -> R
     serde_json::to_writer(out, value).map_err(|error| Error::internal(error.to_string()))
 }
 
-/// One blob of these pieces, in this order.
+/// One blob of these pieces, which are of one class, in this order.
 pub(super) fn blob_of(spec: &TargetSpec, rank: u32, names: FileNames, pieces: &[Piece<'_>]) -> Result<Blob> {
-    blob(&Told::new(spec), (rank, names), pieces)
+    let class = pieces.first().and_then(|piece| class_of(spec, piece));
+    blob(&Told::new(spec), (rank, names), class, pieces)
 }
 
-fn blob(told: &Told<'_>, (rank, names): (u32, FileNames), pieces: &[Piece<'_>]) -> Result<Blob> {
-    let spec = told.spec;
+fn blob(
+    told: &Told<'_>,
+    (rank, names): (u32, FileNames),
+    class: Class,
+    pieces: &[Piece<'_>],
+) -> Result<Blob> {
+    let (spec, names) = (told.spec, names.coded(class.is_some()));
     let mut header = HeaderBuilder::new();
     let mut about = br#"{"store":"native","version":1,"chunks":{"#.to_vec();
     for (nth, ((tensor, region), name)) in pieces.iter().zip(names_of(told, pieces)?).enumerate() {
@@ -253,7 +284,12 @@ fn blob(told: &Told<'_>, (rank, names): (u32, FileNames), pieces: &[Piece<'_>]) 
         .collect();
     // An empty chunk has no bytes of its own: it goes before the one that begins where it does.
     chunks.sort_by_key(|chunk| (chunk.offset, !chunk.region.is_empty()));
-    Ok(Blob::new(names, rank, placed.bytes.into(), placed.file_size, chunks))
+    let codec = |chunk: &TargetChunk| {
+        let entry = spec.tensors.get(chunk.tensor).map(|tensor| &tensor.entry);
+        entry.map_or(BlockCodec::None, |entry| spec.codecs.of(&entry.role).of_blocks(entry.dtype))
+    };
+    let codecs = if class.is_some() { chunks.iter().map(codec).collect() } else { Vec::new() };
+    Ok(Blob { codecs, ..Blob::new(names, rank, placed.bytes.into(), placed.file_size, chunks) })
 }
 
 /// How a box stands in the header: as it is, or as bytes where safetensors lacks the dtype.
@@ -288,7 +324,7 @@ mod tests {
     use serde_json::{Map, Value};
 
     use super::*;
-    use crate::TargetTensor;
+    use crate::{TargetTensor, codec::Codecs};
 
     fn tensor(
         name: &str,
@@ -310,7 +346,44 @@ mod tests {
             split: None,
             plan_digest: String::new(),
             extra: Map::new(),
+            codecs: Codecs::NONE,
         }
+    }
+
+    #[test]
+    fn what_is_compressed_has_blobs_of_its_own_by_width_in_the_order_of_the_spec() {
+        let row = |name: &str, role, dtype| tensor(name, role, dtype, &[8], &[(&[0], &[8], 0)]);
+        let mut spec = spec(vec![
+            row("a", Role::Param, Dtype::BF16),
+            row("a", Role::ExpAvg, Dtype::F32),
+            row("a", Role::ExpAvgSq, Dtype::F64),
+            row("b", Role::Param, Dtype::F32),
+            row("b", Role::ExpAvg, Dtype::F32),
+            row("b", Role::ExpAvgSq, Dtype::F8E8M0),
+        ]);
+        let laid_out = |spec: &TargetSpec| -> Vec<(String, Vec<usize>, Vec<BlockCodec>)> {
+            let blobs = blobs(spec, |_| true, Heads::Bytes).unwrap();
+            assert_eq!(
+                names(spec).unwrap(),
+                blobs.iter().map(|it| (it.rank, it.names.clone())).collect::<Vec<_>>()
+            );
+            let tensors = |blob: &Blob| blob.chunks.iter().map(|chunk| chunk.tensor).collect();
+            let nonce = crate::store::Nonce::from_bits(7);
+            let kind = |blob: &Blob| blob.names.blob(nonce).rsplit_once('.').unwrap().1.to_owned();
+            blobs.iter().map(|it| (kind(it), tensors(it), it.codecs.clone())).collect()
+        };
+        assert_eq!(laid_out(&spec).len(), 1);
+        spec.codecs = "planes,param=none".parse().unwrap();
+        let (plain, coded) = ("safetensors".to_owned(), "coded".to_owned());
+        assert_eq!(
+            laid_out(&spec),
+            [
+                (plain, vec![3, 0], vec![]),
+                (coded.clone(), vec![5], vec![BlockCodec::Zstd]),
+                (coded.clone(), vec![1, 4], vec![BlockCodec::Planes4; 2]),
+                (coded, vec![2], vec![BlockCodec::Planes8]),
+            ]
+        );
     }
 
     #[test]

@@ -42,7 +42,9 @@ pub(crate) use attempt::{attempt_of, is_attempt_name, is_attempt_object};
 pub(crate) use catalog::manifest_of_parts;
 pub use facts::{CommitFacts, utc};
 pub(crate) use files::nanoseconds;
-pub(crate) use fill::{Closed, Fill};
+pub(crate) use fill::{Closed, Fill, Put};
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use layout::Blob;
 pub(crate) use objects::ObjectBlob;
 pub use open::{open, open_in, open_record, open_root};
 pub(crate) use part::Parts;
@@ -56,6 +58,8 @@ pub(crate) use whose::Whose;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use {layout::Blob, part::Part};
 
+#[cfg(test)]
+mod coded;
 #[cfg(test)]
 mod golden;
 #[cfg(test)]

@@ -96,15 +96,20 @@ impl Parts<'_> {
         let json = serde_json::to_vec(&part).map_err(|error| Error::internal(error.to_string()))?;
         match self.root.put_same(&below(self.dir, &blob.names.part())?, json.into()) {
             Ok(()) => Ok(()),
-            Err(StoreError::AlreadyExists { .. }) => self.check_same(blob, &root),
+            Err(StoreError::AlreadyExists { .. }) => self.check_same(blob, &part),
             Err(error) => Err(error.into()),
         }
     }
 
     /// Whether the writer that was first wrote the same bytes: a checkpoint must not mix two.
-    fn check_same(&self, blob: &Blob, root: &Sha256Digest) -> Result<()> {
+    ///
+    /// Another version of zstd may have made other stored bytes of the same content: of compressed files the content is compared,
+    /// by fingerprint.
+    fn check_same(&self, blob: &Blob, ours: &Part) -> Result<()> {
+        let coded = |part: &Part| part.done.logical.is_some();
         match self.get(blob)? {
-            Some(first) if first.root == *root => Ok(()),
+            Some(first) if first.root == ours.root => Ok(()),
+            Some(first) if coded(&first) && coded(ours) && first.done.sums == ours.done.sums => Ok(()),
             _ => Err(other_bytes(self, &blob.names.part())),
         }
     }
@@ -187,10 +192,11 @@ impl Parts<'_> {
         }
         let named = blob.names.is_blob(&part.done.path)
             && Some(&part.table) == blob.names.table(&part.done.path).as_ref();
-        if !named || part.done.size != blob.size {
+        if !named || part.done.logical_size() != blob.size {
             return Err(wrong(format!(
                 "it names {} of {} bytes, not this file",
-                part.done.path, part.done.size
+                part.done.path,
+                part.done.logical_size()
             )));
         }
         self.check_blob(&part)
@@ -220,11 +226,16 @@ impl Parts<'_> {
             return Err(Error::corrupt(format!("{name}: hashes to {found}, its part says {}", part.root)));
         }
         let table = BlockTable::parse(&bytes).map_err(|error| Error::corrupt(format!("{name}: {error}")))?;
-        if table.file_len() != part.done.size {
+        let (done, coded) = (&part.done, part.done.logical.is_some());
+        if (table.file_len(), table.logical_len(), table.is_coded())
+            != (done.size, done.logical_size(), coded)
+        {
             return Err(Error::corrupt(format!(
-                "{name}: is of a file of {} bytes, not {}",
+                "{name}: is of a file of {} bytes, {} decoded, not {} and {}",
                 table.file_len(),
-                part.done.size
+                table.logical_len(),
+                done.size,
+                done.logical_size()
             )));
         }
         Ok(table)

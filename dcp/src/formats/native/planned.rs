@@ -23,7 +23,7 @@ use super::{
     sharing::{Note, SharedBoxes, WITHOUT, directory_of},
 };
 use crate::{
-    Committed, Error, ErrorKind, Location, Result, TargetChunk, TargetSpec,
+    Committed, Error, ErrorKind, Location, Result, TargetChunk, TargetSpec, codec,
     commit::{CommitError, DirName, Label, Log, Metrics, Seq, State, Void},
     digest::Sha256Hasher,
     fingerprint::FingerprintSum,
@@ -96,6 +96,9 @@ impl Planned {
         let mut hasher = Sha256Hasher::new();
         for text in [LAYOUT, "\0", spec.plan_digest.as_str(), "\0", run.as_str()] {
             hasher.update(text.as_bytes());
+        }
+        if !spec.codecs.is_none() {
+            hasher.update(format!("\0{}\0{}", codec::VERSION, spec.codecs).as_bytes());
         }
         let dir = attempt_of(state, step, &hasher.finish())?;
         let objects = ObjectBlob::of(&spec.objects)?;
@@ -274,7 +277,7 @@ impl Planned {
         check(&manifest, &finished)?;
         let also = directories(&manifest)?;
         let files = &finished.files;
-        let bytes = files.iter().map(|(blob, _)| blob.size).sum::<u64>();
+        let bytes = files.iter().map(|(_, part)| part.done.size).sum::<u64>();
         let tables =
             files.iter().filter_map(|(_, part)| part.done.blocks.as_ref()).map(|it| it.encode().len() as u64);
         let mut committed = Committed {

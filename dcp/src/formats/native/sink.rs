@@ -14,6 +14,7 @@ use crate::{
     Committed, Error, FileDone, Needs, Piece, Place, Result, Sink, TargetFile, TargetLayout, TargetSpec,
     Written,
     commit::{DirName, Label, Log, LogOptions, Metrics, Seq},
+    digest::BlockCodec,
     manifest::{Manifest, Origin},
     store::{BlobWriter, Root},
 };
@@ -150,7 +151,16 @@ impl Sink for NativeSink {
     fn blob(&self, file: usize) -> Result<Box<dyn BlobWriter>> {
         let attempt = self.began()?;
         let (blob, path) = attempt.blob(file)?;
-        Ok(self.root.blob(&below(&attempt.planned.dir, path)?, blob.size)?)
+        let path = below(&attempt.planned.dir, path)?;
+        Ok(if blob.is_coded() {
+            self.root.blob_up_to(&path, blob.size)
+        } else {
+            self.root.blob(&path, blob.size)
+        }?)
+    }
+
+    fn codecs(&self, file: usize) -> Result<Vec<BlockCodec>> {
+        Ok(self.began()?.blob(file)?.0.codecs.clone())
     }
 
     fn file_done(&self, done: &FileDone) -> Result<()> {

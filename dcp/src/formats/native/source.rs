@@ -81,14 +81,6 @@ impl NativeSource {
         Manifest::decode(&bytes, &self.digest).place(self.root.full_name(&path))
     }
 
-    /// Bytes of a file as they are stored: what block digests are of.
-    ///
-    /// # Errors
-    /// As [`Source::read_exact_at`].
-    pub(crate) fn read_stored(&self, file: FileId, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.files.read_exact_at(file, offset, buf)
-    }
-
     /// Fills in the bytes of objects that lie in files.
     ///
     /// # Errors
@@ -114,6 +106,10 @@ impl Source for NativeSource {
 
     fn read_exact_at(&self, file: FileId, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.files.read_exact_at(file, offset, buf)
+    }
+
+    fn read_stored_at(&self, file: FileId, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.files.read_stored_at(file, offset, buf)
     }
 
     fn blocks(&self, file: FileId) -> Result<Option<Arc<BlockTable>>> {

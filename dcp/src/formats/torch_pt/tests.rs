@@ -402,6 +402,7 @@ fn small_spec(objects: Vec<ObjectEntry>, tensors: &[(&str, Role)]) -> TargetSpec
         split: None,
         plan_digest: "0123456789abcdef".repeat(4),
         extra: serde_json::Map::new(),
+        codecs: crate::codec::Codecs::NONE,
     }
 }
 

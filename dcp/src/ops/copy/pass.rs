@@ -138,12 +138,13 @@ impl Pass<'_> {
         let start = piece.bytes.start;
         let at = |byte: u64| usize::try_from(byte - start).unwrap_or(usize::MAX);
         buffer.resize(at(piece.bytes.end), 0);
-        self.source.read_stored(target.id, start, buffer)?;
+        self.source.read_stored_at(target.id, start, buffer)?;
         for block in piece.blocks.clone() {
-            let Some(range) = target.table.block(block).map(|block| block.stored) else { continue };
+            let Some(at_block) = target.table.block(block) else { continue };
+            let range = at_block.stored;
             let stored = buffer.get(at(range.start)..at(range.end)).unwrap_or_default();
             if target.table.check(block, stored).is_err() {
-                return Err(self.damaged(target, block, &range));
+                return Err(self.damaged(target, block, &range, &at_block.logical));
             }
         }
         let mut sums = HashMap::new();
@@ -154,8 +155,8 @@ impl Pass<'_> {
         target.write(start, buffer, sums)
     }
 
-    fn damaged(&self, target: &Target, block: usize, range: &Range<u64>) -> Error {
-        let what = blame::describe(self.source.catalog(), target.id, range);
+    fn damaged(&self, target: &Target, block: usize, range: &Range<u64>, logical: &Range<u64>) -> Error {
+        let what = blame::describe(self.source.catalog(), target.id, logical);
         Error::corrupt(format!(
             "{}: bytes {}..{}: block {block} has another SHA-256 than its table says; {what}",
             target.entry.path, range.start, range.end

@@ -148,3 +148,51 @@ fn what_differs_comes_worst_first_and_no_longer_than_asked_for() {
         human.out
     );
 }
+
+#[test]
+fn a_compressed_checkpoint_is_smaller_and_the_same_for_every_verb() {
+    let place = Place::new();
+    let plain = place.json(&["convert", &fixture(DCP), "plain", "--to", "2x1x2", "--heads", "4"]);
+    let coded = place.json(&["reshard", "plain", "coded", "--to", "4x1x1", "--codec", "planes", "--verify"]);
+    assert_eq!(fingerprints(&plain), fingerprints(&coded));
+    assert_eq!(coded["result"]["verified"]["tensors"], 48);
+    let card = place.json(&["inspect", "coded", "--files"])["result"].clone();
+    let (stored, logical) =
+        (card["files_bytes"].as_u64().unwrap(), card["files_logical_bytes"].as_u64().unwrap());
+    assert!(stored < logical, "{stored} of {logical}");
+    assert_eq!(card["codecs"], "planes");
+    let shown = place.done(&["inspect", "coded", "--format", "human"]).out;
+    assert!(
+        shown.lines().any(|line| line.starts_with("compressed ") && line.ends_with(", planes")),
+        "{shown}"
+    );
+    assert_eq!(place.json(&["verify", "coded"])["result"]["sound"], true);
+    let of_moments =
+        ["convert", "coded", "mixed", "--to", "1x1x2", "--codec", "exp_avg=planes,exp_avg_sq=zstd"];
+    assert_eq!(fingerprints(&place.json(&of_moments)), fingerprints(&plain));
+    place.done(&["convert", "mixed", "file.pt", "--as", "pt"]);
+    let back = place.json(&["convert", "mixed", "back"]);
+    assert_eq!(fingerprints(&back), fingerprints(&plain));
+    for other in ["plain", "file.pt", "back"] {
+        assert_eq!(place.json(&["diff", "coded", other])["result"]["same"], true, "{other}");
+    }
+    let value = "model.norm.weight@exp_avg[3:5]";
+    let values = ["plain", "coded"]
+        .map(|it| place.json(&["inspect", it, "--value", value])["result"]["values"].clone());
+    assert_eq!(values[0], values[1]);
+}
+
+#[test]
+fn a_root_is_compressed_in_place_and_other_formats_are_refused() {
+    let place = Place::new();
+    place.done(&["convert", &fixture(DCP), "root", "--to", "2x1x2", "--heads", "4"]);
+    let outcome = place.json(&["reshard", "root", "--to", "2x1x2", "--codec", "zstd"]);
+    assert_eq!(outcome["result"]["target"], "root@seq:2");
+    let again = place.json(&["reshard", "root", "--to", "2x1x2"]);
+    assert_eq!(again["result"]["target"], "root@seq:3", "plain again is another checkpoint");
+    place
+        .run(&["convert", "root", "out", "--as", "torch-dcp", "--codec", "zstd"])
+        .refused(22, &["torch-dcp", "zstd"]);
+    let unknown = place.run(&["convert", "root", "out", "--codec", "gzip"]);
+    assert!(unknown.code == 2 && unknown.err.contains("none, zstd and planes"), "{unknown:?}");
+}

@@ -124,7 +124,13 @@ impl Base {
             Location::External { .. } => None,
         };
         let file = below(&entry.path).zip(below(&blocks.path));
-        Ok(file.map(|(path, table)| SharedFile { path, size: entry.size, table, root: blocks.root }))
+        Ok(file.map(|(path, table)| SharedFile {
+            path,
+            size: entry.size,
+            logical: entry.logical,
+            table,
+            root: blocks.root,
+        }))
     }
 
     /// Whether the base has these bytes there.

@@ -14,6 +14,7 @@
 
 use std::{
     collections::HashMap,
+    num::NonZeroUsize,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -26,7 +27,7 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     fingerprint::FingerprintSum,
-    formats::native::{Closed, Fill, layout::Group, part::other_bytes, planned::Planned},
+    formats::native::{Closed, Fill, Put, layout::Group, part::other_bytes, planned::Planned},
     store::{Nonces, Root},
 };
 
@@ -90,7 +91,7 @@ pub(crate) struct GroupDone {
 }
 
 /// What a group is told while it is filled.
-pub(crate) trait Told {
+pub(crate) trait Told: Sync {
     /// Bytes were handed to the store, or found there.
     fn wrote(&self, bytes: u64) -> Result<()>;
     /// A blob is durable.
@@ -156,6 +157,7 @@ impl GroupFill {
         place: usize,
         bytes: &[u8],
         base: Option<&Base>,
+        threads: NonZeroUsize,
         told: &dyn Told,
     ) -> Result<()> {
         let (tensor, region) =
@@ -180,11 +182,11 @@ impl GroupFill {
             report(bytes.len() as u64, told)?;
         }
         if alone {
-            self.write(planned, &[(place, bytes)], told)?;
+            self.write(planned, &[(place, bytes)], threads, told)?;
         }
         if !batch.is_empty() {
             let boxes: Vec<(usize, &[u8])> = batch.iter().map(|(at, bytes)| (*at, &bytes[..])).collect();
-            self.write(planned, &boxes, told)?;
+            self.write(planned, &boxes, threads, told)?;
         }
         self.close_if_done(planned)
     }
@@ -221,7 +223,13 @@ impl GroupFill {
     }
 
     /// Writes boxes as one blob, durable with its part when this returns.
-    fn write(&self, planned: &Planned, boxes: &[(usize, &[u8])], told: &dyn Told) -> Result<()> {
+    fn write(
+        &self,
+        planned: &Planned,
+        boxes: &[(usize, &[u8])],
+        threads: NonZeroUsize,
+        told: &dyn Told,
+    ) -> Result<()> {
         let number = |at: &usize| u32::try_from(*at).map_err(|_| Error::incompatible("more than 2^32 boxes"));
         let numbers = boxes.iter().map(|(at, _)| number(at)).collect::<Result<Vec<_>>>()?;
         let rest = Rest { nonce: self.nonces.draw()?, boxes: numbers };
@@ -232,7 +240,8 @@ impl GroupFill {
         for (at, bytes) in boxes {
             let key = self.group.boxes.get(*at).and_then(|key| places.get(key));
             let place = key.ok_or_else(|| Error::internal("a box that is not in its blob"))?;
-            closed = fill.put(planned, *place, bytes, &|bytes| told.wrote(bytes))?;
+            let put = Put { threads, wrote: &|bytes| told.wrote(bytes) };
+            closed = fill.put(planned, *place, bytes, &put)?;
         }
         if closed != Closed::Now {
             return Err(Error::internal(format!("{} is not done with its last box", fill.path())));

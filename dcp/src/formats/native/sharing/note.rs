@@ -49,6 +49,9 @@ pub(crate) struct Note {
 pub(crate) struct SharedFile {
     pub(super) path: String,
     pub(super) size: u64,
+    /// Bytes that it decodes to, where it is compressed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) logical: Option<u64>,
     pub(super) table: String,
     /// SHA-256 of the table.
     pub(super) root: Sha256Digest,
@@ -100,7 +103,13 @@ pub(crate) type FinishedGroup = (Vec<(Blob, Part)>, SharedBoxes);
 impl SharedFile {
     fn entry(&self) -> FileEntry {
         let blocks = Some(BlockRef { path: self.table.clone(), root: self.root });
-        FileEntry { path: self.path.clone(), location: Location::InRoot, size: self.size, blocks }
+        FileEntry {
+            path: self.path.clone(),
+            location: Location::InRoot,
+            size: self.size,
+            logical: self.logical,
+            blocks,
+        }
     }
 
     /// Checks that blob and table are there, the table being the one that was read.
@@ -123,7 +132,8 @@ impl SharedFile {
             return Err(wrong(&path, "was changed since it was referred to".to_owned()));
         }
         let table = BlockTable::parse(&bytes).map_err(|error| wrong(&path, error.to_string()))?;
-        if table.file_len() != self.size {
+        let logical = table.is_coded().then(|| table.logical_len());
+        if (table.file_len(), logical) != (self.size, self.logical) {
             return Err(wrong(&path, format!("is of a file of {} bytes", table.file_len())));
         }
         Ok(())

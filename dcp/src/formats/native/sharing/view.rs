@@ -53,6 +53,10 @@ impl Source for View<'_> {
         self.base.read_exact_at(self.file(file)?, offset, buf)
     }
 
+    fn read_stored_at(&self, file: FileId, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.base.read_stored_at(self.file(file)?, offset, buf)
+    }
+
     fn blocks(&self, file: FileId) -> Result<Option<Arc<BlockTable>>> {
         self.base.blocks(self.file(file)?)
     }

@@ -42,6 +42,9 @@ pub(super) struct Card {
     objects_bytes: usize,
     files_count: usize,
     files_bytes: u64,
+    files_logical_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    codecs: Option<String>,
     chunks_count: usize,
     #[serde(skip)]
     listed: bool,
@@ -109,7 +112,9 @@ impl Card {
             objects_count: catalog.objects.len(),
             objects_bytes: catalog.objects.iter().map(|object| object.bytes.len()).sum(),
             files_count: catalog.files.len(),
-            files_bytes: catalog.files.iter().map(|file| file.size).fold(0, u64::saturating_add),
+            files_bytes: catalog.file_bytes().0,
+            files_logical_bytes: catalog.file_bytes().1,
+            codecs: catalog.codecs.as_ref().map(|codecs| style::shortened(&style::harmless(codecs), 200)),
             chunks_count: catalog.tensors.iter().map(|tensor| tensor.chunks.len()).sum(),
             listed: request.tensors,
             tensors: if request.tensors {
@@ -132,6 +137,16 @@ impl Card {
             None => {}
         }
         text
+    }
+
+    /// How far files are compressed, where some are: `80.1 MB of 100.0 MB (80.1 %), planes,param=none`.
+    fn compressed(&self) -> Option<String> {
+        let (stored, logical) = (self.files_bytes, self.files_logical_bytes);
+        let thousandths = (u128::from(stored) * 1000).checked_div(u128::from(logical)).unwrap_or_default();
+        let percent = format!("{}.{} %", thousandths / 10, thousandths % 10);
+        let sizes = format!("{} of {} ({percent})", units::bytes(stored), units::bytes(logical));
+        let rules = self.codecs.as_ref().map(|rules| format!(", {rules}")).unwrap_or_default();
+        (stored != logical).then(|| sizes + &rules)
     }
 
     fn tables(&self, lines: &[&TensorLine]) -> Vec<Table> {
@@ -213,6 +228,7 @@ impl Render for Card {
             "files      {:>5} files    {bytes} in {} chunks",
             self.files_count, self.chunks_count
         ));
+        lines.extend(self.compressed().map(|line| format!("compressed {line}")));
         lines.push(format!("integrity  {}", self.integrity));
         let (shown, rest) = self.screen();
         let mut tables: Vec<String> = self.tables(&shown).iter().map(|table| table.human(width)).collect();
@@ -232,6 +248,10 @@ impl Render for Card {
         for (name, totals) in [("model", &self.model), ("optimizer", &self.optimizer), ("other", &self.other)]
         {
             text += &format!("{name}\t{}\t{}\t{}\n", totals.tensors, totals.elements, totals.bytes);
+        }
+        if self.files_bytes != self.files_logical_bytes {
+            let rules = self.codecs.as_deref().unwrap_or_default();
+            text += &format!("compressed\t{}\t{}\t{rules}\n", self.files_bytes, self.files_logical_bytes);
         }
         text += &format!("integrity\t{}\n", self.integrity);
         text + &self

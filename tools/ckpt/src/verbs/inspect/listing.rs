@@ -55,6 +55,7 @@ pub(super) struct ShardLine {
 pub(super) struct FileLine {
     path: String,
     bytes: u64,
+    logical_bytes: u64,
     chunks: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     block_table_root: Option<String>,
@@ -143,6 +144,7 @@ pub(super) fn files(catalog: &Catalog) -> Vec<FileLine> {
     let lines = catalog.files.iter().zip(counts).map(|(file, chunks)| FileLine {
         path: file.path.clone(),
         bytes: file.size,
+        logical_bytes: file.logical_size(),
         chunks,
         block_table_root: file.blocks.as_ref().map(|blocks| blocks.root.to_string()),
     });

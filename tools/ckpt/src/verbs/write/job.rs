@@ -1,5 +1,6 @@
 //! [`Job`]: what the options of a writing verb come to.
 
+use dcp::codec::Codecs;
 use dcp::ops::prepare::{Names, Part, Request, Select};
 use dcp::{Error, Format, Result};
 use fqn::Dtype;
@@ -24,6 +25,7 @@ pub(super) struct Job<'a> {
     stage_split: Option<&'a str>,
     pub(super) max_shard_size: Option<u64>,
     pub(super) step: Option<u64>,
+    codec: Option<&'a Codecs>,
     pub(super) naming: &'a Naming,
     pub(super) writing: &'a Writing,
 }
@@ -88,6 +90,7 @@ impl<'a> Job<'a> {
             stage_split: args.stage_split.as_deref(),
             max_shard_size: args.max_shard_size,
             step: args.step,
+            codec: args.codec.as_ref(),
             naming: &args.naming,
             writing: &args.writing,
         }
@@ -104,6 +107,7 @@ impl<'a> Job<'a> {
             stage_split: args.stage_split.as_deref(),
             max_shard_size: None,
             step: None,
+            codec: args.codec.as_ref(),
             naming: &args.naming,
             writing: &args.writing,
         }
@@ -120,6 +124,7 @@ impl<'a> Job<'a> {
             stage_split: None,
             max_shard_size: args.max_shard_size,
             step: None,
+            codec: None,
             naming: &args.naming,
             writing: &args.writing,
         }
@@ -147,6 +152,7 @@ impl<'a> Job<'a> {
             cast: self.cast()?,
             step: self.step,
             drop_per_rank: self.writing.drop_per_rank,
+            codecs: self.codec.cloned().unwrap_or_default(),
             target: format!("{} {:?}", target.location, self.max_shard_size),
             max_memory: context.global.max_memory,
             ..Request::new(self.format)

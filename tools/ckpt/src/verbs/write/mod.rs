@@ -95,7 +95,8 @@ fn changes_something(opened: &Opened, target: &target::Target, prepared: &Prepar
     let (catalog, spec) = (opened.source.catalog(), &prepared.copy.spec);
     let same_layout = catalog.mesh == spec.mesh && catalog.split == spec.split;
     let tensors = spec.tensors.iter().map(|tensor| &tensor.entry);
-    if target.in_place && same_layout && tensors.eq(catalog.registry.entries()) {
+    let plain = spec.codecs.is_none() && !catalog.files.iter().any(dcp::FileEntry::is_coded);
+    if target.in_place && plain && same_layout && tensors.eq(catalog.registry.entries()) {
         let mesh = prepared.plan.to.short();
         return Err(Error::new(
             ErrorKind::Conflict,

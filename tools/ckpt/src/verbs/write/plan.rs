@@ -116,7 +116,7 @@ fn difference(then: &Plan, now: &Plan) -> String {
             None => format!("the plan has {} tensors, the command {}", then.rules.len(), now.rules.len()),
         };
     }
-    "the plan was made with other options (target, format, names, dtype or memory)".to_owned()
+    "the plan was made with other options (target, format, names, dtype, codec or memory)".to_owned()
 }
 
 impl Shown {
