@@ -362,9 +362,9 @@ mod tests {
             row("b", Role::ExpAvgSq, Dtype::F8E8M0),
         ]);
         let laid_out = |spec: &TargetSpec| -> Vec<(String, Vec<usize>, Vec<BlockCodec>)> {
-            let blobs = blobs(spec, |_| true, Heads::Bytes).unwrap();
+            let blobs = blobs(spec, |_, _| true, Heads::Bytes).unwrap();
             assert_eq!(
-                names(spec).unwrap(),
+                names(spec, |_, _| true).unwrap(),
                 blobs.iter().map(|it| (it.rank, it.names.clone())).collect::<Vec<_>>()
             );
             let tensors = |blob: &Blob| blob.chunks.iter().map(|chunk| chunk.tensor).collect();

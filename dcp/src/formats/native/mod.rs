@@ -43,8 +43,6 @@ pub(crate) use catalog::manifest_of_parts;
 pub use facts::{CommitFacts, utc};
 pub(crate) use files::nanoseconds;
 pub(crate) use fill::{Closed, Fill, Put};
-#[cfg(any(test, feature = "testing"))]
-pub(crate) use layout::Blob;
 pub(crate) use objects::ObjectBlob;
 pub use open::{open, open_in, open_record, open_root};
 pub(crate) use part::Parts;
