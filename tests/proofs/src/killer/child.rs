@@ -192,7 +192,7 @@ impl Progress for Tale {
 fn save(save: &Save) -> Outcome<()> {
     let (root, tale, weights) = (save.place.open()?, save.place.tale(), weights(save.step)?);
     let plan = weights.plan(&main_run()?, &save.mesh, None)?;
-    let options = SaveOptions { log: LogOptions::default(), watch: tale.clone() };
+    let options = SaveOptions { watch: tale.clone(), ..SaveOptions::default() };
     let session = Session::open(&root, &plan, options).map_err(text)?;
     tale.at("begin");
     let mut kept = 0;
