@@ -4,6 +4,8 @@
 use fqn::TensorId;
 use serde::Serialize;
 
+use crate::{Error, store::StoreError};
+
 /// One thing that a check found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
@@ -78,10 +80,23 @@ pub enum FindingCode {
     ChecksumsOff,
     /// A pickle names something outside the closed set.
     UnknownGlobal,
+    /// A record of another root, or of another state of this one.
+    Mixed,
     /// A step that no commit record names.
     Uncommitted,
     /// Anything else, told by the message.
     Other,
+}
+
+impl FindingCode {
+    /// Of a failure to read an object: missing, cut short, or what it is otherwise.
+    pub(crate) fn of_error(error: &Error, otherwise: Self) -> Self {
+        match std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<StoreError>()) {
+            Some(StoreError::NotFound { .. }) => Self::MissingFile,
+            Some(StoreError::OutOfRange { .. }) => Self::SizeMismatch,
+            _ => otherwise,
+        }
+    }
 }
 
 impl Finding {

@@ -25,6 +25,8 @@ pub mod formats;
 pub mod load;
 pub mod manifest;
 pub mod ops;
+#[cfg(any(test, feature = "testing"))]
+pub mod parsers;
 pub mod pickle;
 mod progress;
 pub mod read_at;

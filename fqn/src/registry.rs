@@ -129,6 +129,12 @@ impl Registry {
         Self::default()
     }
 
+    /// Makes room for so many more entries, where their number is known.
+    pub fn reserve(&mut self, more: usize) {
+        self.entries.reserve_exact(more);
+        self.index.reserve(more);
+    }
+
     /// Appends an entry and returns its position.
     ///
     /// # Errors

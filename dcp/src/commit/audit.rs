@@ -3,9 +3,13 @@
 use super::chain::Chain;
 use super::error::{CommitError, Result};
 use super::hint::{self, Found, Hint};
-use super::log::{Entry, Log};
+use super::log::{Entry, Log, LogOptions};
 use super::seq::Seq;
 use super::state::{State, Void};
+use crate::store::Root;
+
+/// Missing records in a row that are told one by one.
+const HOLE: u64 = 64;
 
 /// What an audit found.
 #[derive(Debug, Default)]
@@ -44,22 +48,31 @@ pub struct Finding {
 }
 
 impl Log {
+    /// As [`Log::audit`], of a root whose log may be too damaged to be opened.
+    ///
+    /// # Errors
+    /// As [`Log::audit`].
+    pub fn audit_at(root: &Root, options: LogOptions) -> Result<Audit> {
+        Self::empty(root, options).audit()
+    }
+
     /// Reads all records, and goes on after what is wrong.
     ///
     /// # Errors
     /// What the store says; what is wrong with the log itself is in the answer.
     pub fn audit(&self) -> Result<Audit> {
-        let last = self.listed()?.last().copied().max(self.head());
+        let listed = self.listed()?;
         // Read before the log, so that it cannot be ahead of it.
         let hint = hint::read(&self.root)?;
         let mut reader = Reader { hint: Hinted::of(hint), ..Reader::default() };
-        let mut audit = self.audit_records(last, &mut reader)?;
+        let mut audit = self.audit_records(&listed, &mut reader)?;
         let path = self.root.full_name(&hint::path());
         audit.hint = reader.hint.concluded(audit.head, path);
         Ok(audit)
     }
 
-    fn audit_records(&self, last: Option<Seq>, reader: &mut Reader) -> Result<Audit> {
+    fn audit_records(&self, listed: &[Seq], reader: &mut Reader) -> Result<Audit> {
+        let last = listed.last().copied().max(self.head());
         let (mut audit, mut seq) = (Audit::default(), Seq::FIRST);
         loop {
             let read = if last >= Some(seq) { self.read_sure(seq) } else { self.read(seq) };
@@ -70,11 +83,16 @@ impl Log {
                     reader.take(&self.root.full_name(&seq.path()), seq, &entry, &mut audit);
                 }
                 Ok(None) => match last.filter(|last| *last > seq) {
-                    Some(later) => reader.miss(
-                        seq,
-                        CommitError::Incomplete { path: self.root.full_name(&seq.path()), later },
-                        &mut audit,
-                    ),
+                    Some(later) => {
+                        let path = self.root.full_name(&seq.path());
+                        reader.miss(seq, CommitError::Incomplete { path, later }, &mut audit);
+                        // A name may be any number: a wide hole is told once, not number by number.
+                        let next = listed.iter().find(|listed| **listed > seq).copied().unwrap_or(later);
+                        if next.get() - seq.get() > HOLE {
+                            seq = next;
+                            continue;
+                        }
+                    }
                     None => return Ok(audit),
                 },
                 Err(error @ CommitError::Store(_)) => return Err(error),

@@ -1,5 +1,6 @@
 //! What can go wrong in reading the log, and in adding to it.
 
+use super::record::CUT;
 use super::seq::Seq;
 use super::state::Void;
 use crate::store::StoreError;
@@ -118,6 +119,14 @@ pub enum CommitError {
         /// The bytes that it would have.
         size: u64,
     },
+}
+
+impl CommitError {
+    /// Whether a record lacks its end, as one whose copy was stopped does.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        matches!(self, Self::Damaged { reason, .. } if reason == CUT)
+    }
 }
 
 /// A failed operation on the log, by what a caller can do.

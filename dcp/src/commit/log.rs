@@ -110,7 +110,7 @@ impl Log {
         log.read_listed().map(|()| log)
     }
 
-    fn empty(root: &Root, options: LogOptions) -> Self {
+    pub(super) fn empty(root: &Root, options: LogOptions) -> Self {
         Self {
             root: root.clone(),
             options,

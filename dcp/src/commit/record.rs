@@ -243,9 +243,11 @@ impl Record {
     }
 }
 
+/// Why a record without its ending is refused.
+pub(super) const CUT: &str = "it does not end as a record does; it was cut short, or is something else";
+
 /// The bytes before the ending, if that fits them.
 fn checked_body(bytes: &[u8]) -> Result<&str, &'static str> {
-    const CUT: &str = "it does not end as a record does; it was cut short, or is something else";
     let text = std::str::from_utf8(bytes).map_err(|_| CUT)?;
     let rest = text.strip_suffix(END).ok_or(CUT)?;
     let (body, digits) =

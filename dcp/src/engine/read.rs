@@ -45,6 +45,7 @@ impl<'a> RegionReader<'a> {
     pub fn read_into(&self, tensor: usize, region: &Region, dst: &mut [u8]) -> Result<()> {
         let ready = self.tensors.get(tensor)?;
         let cells = self.cells(tensor, &ready, region)?;
+        ready.covers(&cells).map_err(|error| self.named(tensor, error))?;
         gather(&mut Cursor::new(&self.reader), &ready, &cells, dst).map_err(|error| self.named(tensor, error))
     }
 

@@ -67,6 +67,21 @@ impl Tensor {
         found.filter_map(|part| Some((part, part.region.intersect(region)?))).collect()
     }
 
+    /// Whether the parts tile a box of it. To count cells is not enough: what one part holds twice can make up for what none holds.
+    pub(crate) fn covers(&self, region: &Region) -> Result<()> {
+        let shared: Vec<Region> = self.sharing(region).into_iter().map(|(_, shared)| shared).collect();
+        if shared.len() == 1 || region.is_empty() {
+            return Ok(());
+        }
+        let inner: Option<Vec<Region>> = shared.iter().map(|it| it.relative_to(region)).collect();
+        let inner = inner.ok_or_else(|| Error::internal("a shared box that begins before its region"))?;
+        coverage::check(&fqn::Shape::new(region.extents()), &inner).map_err(|error| {
+            let text =
+                format!("chunks leave out, or hold more than once, a part of {}", self.grid.elements(region));
+            Error::corrupt(text).caused_by(error)
+        })
+    }
+
     /// Whether the parts tile the tensor.
     pub(crate) fn covered(&self) -> Result<()> {
         let regions: Vec<Region> = self.parts.iter().map(|part| part.region.clone()).collect();

@@ -265,6 +265,26 @@ fn a_gap_in_the_source_is_named_before_anything_is_written() {
 }
 
 #[test]
+fn what_is_held_twice_does_not_make_up_for_what_is_not_held() {
+    let whole = Whole::new("w", Dtype::F32, &[8, 4]);
+    let mut source =
+        MemSource::new(&[(whole.clone(), grid(&[8, 4], &[2, 1]), Stored::Packed)], 1, Proof::Blocks);
+    let mut chunks: Vec<_> = source.catalog.tensors[0].chunks.iter().collect();
+    chunks[0].region = Region::new(&[1, 0], &[4, 4]).unwrap();
+    source.catalog.tensors[0].chunks = chunks.into();
+    let all = Region::whole(&whole.entry.shape).unwrap();
+    let error = read_region(&source, 0, &all, Verify::Records).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.to_string().contains("w") && error.to_string().contains("hold more than once"), "{error}");
+    for rows in [0..2, 4..5] {
+        let some = Region::new(&[rows.start, 0], &[rows.end - rows.start, 4]).unwrap();
+        assert!(read_region(&source, 0, &some, Verify::Records).is_err(), "{some}");
+    }
+    let good = Region::new(&[6, 0], &[2, 4]).unwrap();
+    assert_eq!(read_region(&source, 0, &good, Verify::Records).unwrap(), whole.region(&good));
+}
+
+#[test]
 fn ten_rows_of_a_thousand_read_little_more_than_themselves() {
     let whole = Whole::new("w", Dtype::F32, &[1000, 4000]);
     let rows = Region::new(&[500, 0], &[10, 4000]).unwrap();

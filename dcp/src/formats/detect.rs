@@ -14,7 +14,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{blobs::open_regular, hf, torch_dcp};
+use super::{blobs::open_regular, hf, native::is_piece, torch_dcp};
 use crate::{Error, ErrorKind, Format, Place, Result, read_at::ReadAt};
 
 /// What was found at a path, and why it is believed.
@@ -57,6 +57,9 @@ fn folder(path: &Path) -> Result<Detected> {
         dcp.sizes.keys().filter(|name| [".pt", ".pth"].iter().any(|end| name.ends_with(end))).count();
     if archives > 0 && found.is_empty() {
         found.push((Format::Pt, format!("{archives} torch.save archives")));
+    }
+    if found.is_empty() {
+        found.extend(attempts(path).map(|why| (Format::Native, why)));
     }
     match found.as_slice() {
         [(format, why)] => Ok(Detected { format: *format, path: path.to_path_buf(), why: why.clone() }),
@@ -102,6 +105,27 @@ fn native(path: &Path) -> Option<String> {
         digest.is_some_and(|digest| digest.len() == 64)
     });
     manifest.map(|name| format!("a step's {name}"))
+}
+
+/// What a save or a copy that was stopped leaves of a native store: steps without a log, or a step without its manifest.
+fn attempts(path: &Path) -> Option<String> {
+    let names = |folder: PathBuf| {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().into_string().ok())
+    };
+    let is_attempt = |folder: &Path| {
+        let pieces = |dir: &'static str| names(folder.join(dir)).map(move |name| format!("{dir}/{name}"));
+        ["data", "blocks", "parts"].into_iter().flat_map(pieces).any(|name| is_piece(&name))
+    };
+    if is_attempt(path) {
+        return Some("a step without its manifest".to_owned());
+    }
+    let steps = names(path.to_path_buf())
+        .filter(|name| name.starts_with("step-"))
+        .map(|name| path.join(name))
+        .filter(|step| native(step).is_some() || is_attempt(step))
+        .count();
+    (steps > 0).then(|| format!("{steps} steps without a commit log"))
 }
 
 fn nothing(path: &Path, listing: &torch_dcp::Listing) -> Error {

@@ -1,5 +1,7 @@
 //! [`OpenOptions`]: how much of a checkpoint is looked at when it is opened, and what is forgiven.
 
+use crate::commit::Retry;
+
 /// How a checkpoint is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -8,6 +10,8 @@ pub struct OpenOptions {
     pub depth: Depth,
     /// What to do about missing pieces.
     pub strictness: Strictness,
+    /// How patiently what a store lists and does not give yet is waited for.
+    pub retry: Retry,
 }
 
 /// How far opening looks.
@@ -49,6 +53,13 @@ impl OpenOptions {
     #[must_use]
     pub const fn strictness(mut self, strictness: Strictness) -> Self {
         self.strictness = strictness;
+        self
+    }
+
+    /// Sets how patiently what a store lists and does not give yet is waited for.
+    #[must_use]
+    pub const fn retry(mut self, retry: Retry) -> Self {
+        self.retry = retry;
         self
     }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::{
     Cancel, Error, ErrorKind, Finding, FindingCode, Place, Result, Severity, Silent,
-    commit::{Label, Log, Seq},
+    commit::{Action, Checkpoint, CommitError, Label, Log, Record, Seq},
     formats::{
         OpenOptions, Strictness,
         native::{NativeSource, open_record},
@@ -65,8 +65,15 @@ pub fn newest_good(root: &Root, run: &Label, level: Level) -> Result<NewestGood>
     let log = Log::open(root).place(root.display_name())?;
     let mut skipped = Vec::new();
     for (seq, checkpoint) in log.state().line(run) {
-        let (step, record) = (checkpoint.step, log.record(seq).place(root.display_name())?);
-        let findings = findings(root, &record, level).place(format!("checkpoint seq:{seq}"))?;
+        let step = checkpoint.step;
+        let (record, findings) = match record_of(&log, seq, checkpoint) {
+            Ok(record) => {
+                let found = findings(root, &record, level).place(format!("checkpoint seq:{seq}"))?;
+                (record, found)
+            }
+            Err(error) if is_damage(&error) => (Bytes::new(), vec![damage(&error).file(seq.path())]),
+            Err(error) => return Err(error),
+        };
         if findings.iter().all(|finding| finding.severity < Severity::Error) {
             return Ok(NewestGood { found: Some(Found { seq, step, record }), skipped });
         }
@@ -80,11 +87,32 @@ fn findings(root: &Root, record: &[u8], level: Level) -> Result<Vec<Finding>> {
     let lenient = OpenOptions::new().strictness(Strictness::Lenient);
     match open_record(&Stores::new(), root, record, lenient) {
         Ok(source) => check(&source, level),
-        Err(error) if is_damage(&error) => {
-            Ok(vec![Finding::new(Severity::Error, FindingCode::DigestMismatch, error.to_string())])
-        }
+        Err(error) if is_damage(&error) => Ok(vec![damage(&error)]),
         Err(error) => Err(error),
     }
+}
+
+fn damage(error: &Error) -> Finding {
+    Finding::new(Severity::Error, FindingCode::DigestMismatch, error.to_string())
+}
+
+/// The bytes of the record of a checkpoint that the log holds. A log is read from its last folded state on, so a record before
+/// that may be any by now: it must say what the state says.
+///
+/// # Errors
+/// `Corrupt` for another record, or one that is damaged or gone; the store's.
+pub(super) fn record_of(log: &Log, seq: Seq, checkpoint: &Checkpoint) -> Result<Bytes> {
+    let name = log.root().full_name(&seq.path());
+    let bytes = log.record(seq).place(log.root().display_name())?;
+    let record = Record::decode(&name, &bytes)?;
+    let same = matches!(&record.action, Action::Commit(commit)
+        if commit.manifest == checkpoint.manifest && commit.attempt == checkpoint.attempt);
+    if same && record.seq == seq {
+        return Ok(bytes);
+    }
+    let reason =
+        format!("the log has folded it as the commit of {}, and it is another record", checkpoint.attempt);
+    Err(CommitError::Mixed { path: name, reason }.into())
 }
 
 /// What is wrong with an opened checkpoint.

@@ -7,7 +7,7 @@ use reshard::Region;
 use super::good::{self, Level};
 use crate::{
     Catalog, Error, ErrorKind, Finding, ObjectEntry, Place, Result, Source,
-    commit::{Label, Log},
+    commit::{Checkpoint, Label, Log, Seq},
     engine::{RegionReader, Verify},
     formats::{
         OpenOptions,
@@ -30,9 +30,8 @@ impl Loader {
     /// `NotFound` when the run has none; `Corrupt` where log, record and manifest contradict each other; the store's.
     pub fn newest(root: &Root, run: &Label) -> Result<Self> {
         let log = Log::open(root).place(root.display_name())?;
-        let newest = log.state().newest(run).map(|(seq, _)| seq);
-        let seq = newest.ok_or_else(|| none(root, &log, run))?;
-        Self::open_record(root, log.record(seq).place(root.display_name())?)
+        let (seq, checkpoint) = log.state().newest(run).ok_or_else(|| none(root, &log, run))?;
+        Self::of(&log, seq, checkpoint)
     }
 
     /// Opens the checkpoint that a revision means, of whatever run.
@@ -41,8 +40,8 @@ impl Loader {
     /// As [`Self::newest`].
     pub fn open(root: &Root, revision: &Revision) -> Result<Self> {
         let log = Log::open(root).place(root.display_name())?;
-        let (seq, _) = revision.resolve(log.state()).place(root.display_name())?;
-        Self::open_record(root, log.record(seq).place(root.display_name())?)
+        let (seq, checkpoint) = revision.resolve(log.state()).place(root.display_name())?;
+        Self::of(&log, seq, checkpoint)
     }
 
     /// Opens the checkpoint of a record, by its exact bytes: see [`Self::record`].
@@ -53,6 +52,10 @@ impl Loader {
     pub fn open_record(root: &Root, record: Bytes) -> Result<Self> {
         let source = open_record(&Stores::new(), root, &record, OpenOptions::new())?;
         Ok(Self { source, record })
+    }
+
+    fn of(log: &Log, seq: Seq, checkpoint: &Checkpoint) -> Result<Self> {
+        Self::open_record(log.root(), good::record_of(log, seq, checkpoint)?)
     }
 
     /// The bytes of the record that commits it: what one rank hands to the others.

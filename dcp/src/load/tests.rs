@@ -152,6 +152,38 @@ fn a_damaged_newest_checkpoint_is_named_and_the_one_before_it_is_found() {
 }
 
 #[test]
+fn a_record_that_the_folded_state_has_outlived_is_still_the_one_that_it_was() {
+    let (folder, root, wholes) = three();
+    let mut log = crate::commit::Log::open(&root).unwrap();
+    for nth in 0..70 {
+        let tag = crate::commit::Tag { name: format!("t{nth}").parse().unwrap(), checkpoint: Seq::FIRST };
+        let draft = log.draft(&run(), crate::commit::Action::Tag(tag)).unwrap();
+        log.append(&draft).unwrap();
+    }
+    let path = |number: u64| folder.path().join(Seq::new(number).unwrap().path().as_ref());
+    let (first, second) = (std::fs::read(path(1)).unwrap(), std::fs::read(path(2)).unwrap());
+    std::fs::write(path(1), &second).unwrap();
+    std::fs::write(path(2), &first).unwrap();
+    for revision in ["seq:1", "seq:2"] {
+        let error = Loader::open(&root, &revision.parse().unwrap()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        assert!(error.to_string().contains("another record"), "{error}");
+    }
+    assert_holds_unaudited(&Loader::open(&root, &"seq:3".parse().unwrap()).unwrap(), &wholes);
+    std::fs::copy(path(1), path(3)).unwrap();
+    let good = newest_good(&root, &run(), Level::Quick).unwrap();
+    assert!(good.found.is_none(), "{good:?}");
+    assert_eq!(good.skipped.len(), 3);
+}
+
+fn assert_holds_unaudited(loader: &Loader, wholes: &[Whole]) {
+    for whole in wholes {
+        let all = Region::whole(&whole.entry.shape).unwrap();
+        assert_eq!(loader.reader().read_vec(&whole.entry.id(), &all).unwrap(), whole.bytes);
+    }
+}
+
+#[test]
 fn when_all_are_damaged_all_are_named_and_none_is_found() {
     let (folder, root, _) = three();
     for step in 1..=3 {

@@ -110,6 +110,19 @@ fn check_header(image: &[u8]) -> Result<()> {
     Ok(())
 }
 
+/// Bytes of a whole image, as its beginning says, if it begins as one.
+pub(crate) fn image_len(image: &[u8]) -> Option<u64> {
+    let pages = image.get(28..32).filter(|_| image.starts_with(b"SQLite format 3\0"));
+    match pages {
+        Some(pages) => {
+            let pages = pages.iter().fold(0_u64, |n, &byte| n << 8 | u64::from(byte));
+            pages.checked_mul(u64::from(PAGE_SIZE))
+        }
+        // What ends before it can say how long it is has been cut, wherever.
+        None => (image.len() < 32).then_some(u64::from(PAGE_SIZE)),
+    }
+}
+
 fn check_schema(db: &Connection) -> Result<()> {
     let mut statement = db.prepare("SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY rowid")?;
     let mut rows = statement.query([])?;

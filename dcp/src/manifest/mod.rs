@@ -31,6 +31,7 @@ mod schema;
 mod write;
 
 pub use error::ManifestError;
+pub(crate) use image::image_len;
 pub use model::{
     EncodedManifest, INLINE_OBJECT_LIMIT, Manifest, ObjectPlace, Origin, Writer, manifest_digest,
     manifest_name,

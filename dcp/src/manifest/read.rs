@@ -3,7 +3,7 @@
 use std::{collections::HashMap, fmt::Display, str::FromStr};
 
 use bytes::Bytes;
-use fqn::{Alias, AxisName, Dtype, Entry, Fqn, Role, Shape};
+use fqn::{Alias, AxisName, Dtype, Entry, Fqn, Role, Shape, TensorId};
 use reshard::{Mesh, StageSplit};
 use rusqlite::{Connection, Row};
 use serde::de::DeserializeOwned;
@@ -22,6 +22,13 @@ use crate::{
 
 type Result<T> = std::result::Result<T, ManifestError>;
 
+/// Bytes that a reader may hold of a manifest, whatever its size, and for each byte of it.
+const MEMORY: u64 = 64 << 20;
+const MEMORY_TIMES: u64 = 4;
+
+/// Bytes that a catalog holds of one tensor: its entry with its short texts, its chunks, and its place in the index.
+const PER_TENSOR: u64 = (size_of::<Entry>() + size_of::<Chunks>() + 2 * size_of::<TensorId>() + 128) as u64;
+
 /// Most dimensions of a tensor.
 pub(super) const MAX_RANK: usize = 64;
 
@@ -37,6 +44,7 @@ pub(super) fn manifest_of(bytes: &[u8]) -> Result<Manifest> {
     (catalog.mesh, catalog.split) = (read_mesh(&db)?, checkpoint.split);
     catalog.files = read_files(&db)?;
     catalog.codecs = meta.take_coded(&mut catalog.files)?;
+    make_room(&db, bytes.len() as u64, &mut catalog)?;
     read_tensors(&db, &mut catalog)?;
     let (objects, places) = read_objects(&db, &catalog.files)?.into_iter().unzip();
     catalog.objects = objects;
@@ -193,17 +201,30 @@ fn read_tensors(db: &Connection, catalog: &mut Catalog) -> Result<()> {
     let mut expected = 0..;
     let query = "SELECT id, fqn, role, dtype, shape, placement, layer, expert, tie, fusion, padded_rows, fingerprint, \
                  chunks FROM tensors ORDER BY id";
-    let tensors = collect(db, query, |row| {
+    // Straight into the catalog: a list of its own would be held beside it.
+    collect(db, query, |row| {
         in_order("tensor", row, &mut expected)?;
-        read_tensor(row, aliases.remove(&row.get(0)?).unwrap_or_default())
+        let (entry, chunks) = read_tensor(row, aliases.remove(&row.get(0)?).unwrap_or_default())?;
+        let id = entry.id();
+        catalog.push(entry, chunks).map(drop).map_err(|why| bad(&format!("tensor {id}"), why))
     })?;
-    if let Some(id) = aliases.keys().min() {
-        return Err(bad("aliases", format!("tensor {id} doesn't exist")));
+    aliases.keys().min().map_or(Ok(()), |id| Err(bad("aliases", format!("tensor {id} doesn't exist"))))
+}
+
+/// Makes room for as many tensors as there are, unless a file of this size has no business having so many: rows can be far smaller
+/// than what a reader holds of them.
+fn make_room(db: &Connection, image: u64, catalog: &mut Catalog) -> Result<()> {
+    let count: i64 = db.query_row("SELECT count(*) FROM tensors", [], |row| row.get(0))?;
+    let count = unsigned("tensors", count)?;
+    let most = MEMORY.saturating_add(image.saturating_mul(MEMORY_TIMES)) / PER_TENSOR;
+    if count > most {
+        let why = format!("{count} tensors in {image} bytes; at most {most} are read of so few");
+        return Err(ManifestError::Image(why));
     }
-    tensors.into_iter().try_for_each(|(entry, chunks)| {
-        let place = format!("tensor {}", entry.id());
-        catalog.push(entry, chunks).map(|_| ()).map_err(|why| bad(&place, why))
-    })
+    let count = usize::try_from(count).map_err(|_| bad("tensors", "more than fit into memory"))?;
+    catalog.tensors.reserve_exact(count);
+    catalog.registry.reserve(count);
+    Ok(())
 }
 
 fn read_tensor(row: &Row<'_>, aliases: Vec<Alias>) -> Result<(Entry, Chunks)> {

@@ -232,6 +232,22 @@ fn pages_that_nothing_accounts_for_are_refused() {
 }
 
 #[test]
+fn a_crowd_of_tensors_in_a_small_image_is_refused_and_what_a_writer_writes_is_read() {
+    let crowd = |count: u32| {
+        let mut catalog = Catalog::new(Format::Native);
+        for at in 0..count {
+            let entry =
+                Entry::new(Fqn::new(format!("w{at}")).unwrap(), Role::Param, Dtype::F32, Shape::new(&[0]));
+            catalog.push(entry, Chunks::default()).unwrap();
+        }
+        Manifest::new(catalog).encode().unwrap().bytes
+    };
+    assert_eq!(Manifest::decode_unnamed(&crowd(20_000)).unwrap().catalog.tensors.len(), 20_000);
+    let error = read::manifest_of(&crowd(300_000)).unwrap_err();
+    assert!(matches!(&error, ManifestError::Image(why) if why.contains("300000 tensors in")), "{error}");
+}
+
+#[test]
 fn later_versions_and_unknown_features_say_so() {
     for statements in [
         "PRAGMA user_version = 2",
@@ -266,6 +282,13 @@ fn rows_that_break_a_rule_are_named() {
         ("UPDATE files SET etag = 'x' WHERE id = 0", "file 0"),
         ("UPDATE files SET base = 'relative' WHERE id = 2", "file 2"),
         ("UPDATE files SET id = 9 WHERE id = 3", "file 9"),
+        ("UPDATE files SET path = 'data/' || char(27) || '[2J' WHERE id = 0", "file 0"),
+        ("UPDATE files SET path = 'data/a' || char(0) || 'b' WHERE id = 0", "file 0"),
+        ("UPDATE files SET blocks = 'blocks/' || char(10) WHERE id = 0", "file 0"),
+        ("UPDATE files SET base = '/mnt/' || char(27) WHERE id = 2", "file 2"),
+        ("UPDATE tensors SET fqn = 'w' || char(27) || '[2J' WHERE id = 0", "tensor"),
+        ("UPDATE tensors SET fqn = 'w' || char(0) WHERE id = 0", "tensor"),
+        ("UPDATE tensors SET tie = 'w' || char(10) WHERE id = 0", "tensor"),
         ("UPDATE tensors SET fqn = '' WHERE id = 0", "tensor"),
         ("UPDATE tensors SET dtype = 'f33' WHERE id = 0", "tensor"),
         ("UPDATE tensors SET role = 'king' WHERE id = 0", "tensor"),

@@ -324,6 +324,8 @@ impl Work<'_> {
         let mut sums = Sums::default();
         let [one, other] = &self.sides;
         let (ta, tb) = (one.tensors.get(a.at)?, other.tensors.get(b.at)?);
+        ta.covered().map_err(|error| error.at(a.entry.id()))?;
+        tb.covered().map_err(|error| error.at(b.entry.id()))?;
         let (mut ca, mut cb) = (Cursor::new(&one.reader), Cursor::new(&other.reader));
         if ta.grid.shape != tb.grid.shape {
             // Elements narrower than a byte on one side only: nothing to compute with.

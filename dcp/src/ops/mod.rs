@@ -9,4 +9,5 @@ pub mod doctor;
 pub mod naming;
 pub mod prepare;
 pub mod seal;
+pub mod standing;
 pub mod verify;

@@ -240,7 +240,8 @@ fn targets(source: &dyn Source) -> Result<(Vec<Target>, Vec<Finding>)> {
                 targets.push(Target { file, path, size, checks, shared, pieces, wanted: 0, first: 0, lost });
             }
             Err(error) if is_data(&error) => {
-                let finding = Finding::new(Severity::Error, FindingCode::DigestMismatch, error.to_string());
+                let code = FindingCode::of_error(&error, FindingCode::DigestMismatch);
+                let finding = Finding::new(Severity::Error, code, error.to_string());
                 told.push(finding.file(entry.path.clone()));
             }
             Err(error) => return Err(error),

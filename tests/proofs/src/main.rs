@@ -9,14 +9,20 @@
 //! Invariants: a proof draws all chance from its seed, and prints it; a proof that tested nothing is bad; each has tests
 //! (or mutations) that show that it can fail.
 
+mod chance;
+mod copies;
 mod crash;
+mod faults;
 mod flaky;
+mod fuzz;
 mod killer;
 #[cfg(test)]
 mod machine;
 mod model;
+mod museum;
 mod newest;
 mod proof;
+mod training;
 mod values;
 mod weights;
 
@@ -25,6 +31,9 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use proof::{Size, conclude};
+
+#[global_allocator]
+static MEMORY: fuzz::memory::Counting = fuzz::memory::Counting;
 
 /// Proofs of the store.
 #[derive(Debug, Parser)]
@@ -49,6 +58,21 @@ enum Which {
     Model(Size),
     /// What it takes to find the newest of many commits
     Newest(Size),
+    /// Single faults of what is stored: each found, named, and never loaded
+    Faults(Size),
+    /// Parsers of bytes from outside, fed with bytes that were changed by chance
+    Fuzz {
+        /// How much
+        #[command(flatten)]
+        size: Size,
+        /// Write the seeds below this folder, and do nothing else
+        #[arg(long)]
+        seeds: Option<std::path::PathBuf>,
+    },
+    /// Copies that were stopped anywhere, by any tool, in any order
+    Copies(Size),
+    /// Published failures of other stores, rebuilt
+    Museum(Size),
 }
 
 fn main() -> ExitCode {
@@ -65,5 +89,16 @@ fn main() -> ExitCode {
         Which::Flaky(size) => conclude(size, flaky::run),
         Which::Model(size) => conclude(size, model::run),
         Which::Newest(size) => conclude(size, newest::run),
+        Which::Faults(size) => conclude(size, faults::run),
+        Which::Fuzz { seeds: Some(folder), .. } => match fuzz::write_seeds(&folder) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("fuzz: {}: {error}", folder.display());
+                ExitCode::FAILURE
+            }
+        },
+        Which::Fuzz { size, .. } => conclude(size, fuzz::run),
+        Which::Copies(size) => conclude(size, copies::run),
+        Which::Museum(size) => conclude(size, museum::run),
     }
 }

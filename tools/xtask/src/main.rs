@@ -62,6 +62,14 @@ enum Chore {
     Model(prove::Size),
     /// Measure what it takes to find the newest of many commits
     Newest(prove::Size),
+    /// Prove that every single fault of what is stored is found, named, and never loaded
+    Faults(prove::Size),
+    /// Feed all parsers of bytes from outside with bytes changed by chance: none panics, hangs, or takes more memory than it may
+    Fuzz(prove::Size),
+    /// Prove that copies of a store, stopped anywhere, are recognised for what they are
+    Copies(prove::Size),
+    /// Rebuild the published failures of other stores, and show what catches each here
+    Museum(prove::Size),
     /// Run all proofs of the store
     Prove(prove::Size),
     /// Everything that `.ci/run` does
@@ -119,6 +127,10 @@ fn run(chore: Chore) -> Result<ExitCode, Error> {
         Chore::Flaky(size) => done(|| prove::one(prove::Proof::Flaky, &size)),
         Chore::Model(size) => done(|| prove::one(prove::Proof::Model, &size)),
         Chore::Newest(size) => done(|| prove::one(prove::Proof::Newest, &size)),
+        Chore::Faults(size) => done(|| prove::one(prove::Proof::Faults, &size)),
+        Chore::Fuzz(size) => done(|| prove::one(prove::Proof::Fuzz, &size)),
+        Chore::Copies(size) => done(|| prove::one(prove::Proof::Copies, &size)),
+        Chore::Museum(size) => done(|| prove::one(prove::Proof::Museum, &size)),
         Chore::Prove(size) => done(|| prove::all(&size)),
         Chore::Ci => done(ci::run),
         Chore::Arrows => done(arrows::run),

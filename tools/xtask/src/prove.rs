@@ -20,6 +20,14 @@ pub(crate) enum Proof {
     Model,
     /// What it takes to find the newest of many commits
     Newest,
+    /// Single faults of what is stored
+    Faults,
+    /// Parsers of bytes from outside
+    Fuzz,
+    /// Copies that were stopped anywhere
+    Copies,
+    /// Published failures of other stores
+    Museum,
 }
 
 /// How much is tried.
@@ -46,7 +54,9 @@ pub(crate) fn one(proof: Proof, size: &Size) -> Result<(), Error> {
         environment.extend(python::installed()?.map(|it| ("CKPT_PYTHON", it.interpreter())));
     }
     let mut arguments = vec!["run", "--quiet", "--package", "proofs"];
-    arguments.extend(size.full.then_some("--release"));
+    // The parsers are to be seen overflowing.
+    let profile = if matches!(proof, Proof::Fuzz) { &["--profile", "fuzz"][..] } else { &["--release"] };
+    arguments.extend(profile.iter().filter(|_| size.full));
     arguments.extend(["--", &name, "--seed", &seed]);
     arguments.extend(size.full.then_some("--full"));
     process::run(test::cargo(&arguments).envs(environment), "what is bad is printed above")

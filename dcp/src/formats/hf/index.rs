@@ -75,6 +75,12 @@ impl Index {
     }
 }
 
+/// Whether bytes are an index.
+#[cfg(any(test, feature = "testing"))]
+pub(crate) fn is_index(bytes: &[u8]) -> bool {
+    Index::parse(bytes, "index").is_ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

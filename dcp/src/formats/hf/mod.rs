@@ -21,6 +21,8 @@ mod source;
 
 pub use config::{ModelFacts, derive as derive_config};
 pub use folder::{Folder, Weights};
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use index::is_index;
 pub use sink::{HfOptions, HfSink};
 pub use source::HfSource;
 

@@ -127,6 +127,27 @@ impl FileNames {
     }
 }
 
+/// Whether a name below an attempt's folder is that of a blob, a block table or a part.
+pub(crate) fn is_piece(name: &str) -> bool {
+    let is_key = |key: &str| {
+        let digits = |text: &str, len: usize| text.len() == len && text.bytes().all(|b| b.is_ascii_digit());
+        key == "objects"
+            || key
+                .strip_prefix('r')
+                .and_then(|rest| rest.split_once('-'))
+                .is_some_and(|(rank, number)| digits(rank, 5) && (digits(number, 4) || number == "held"))
+    };
+    let with_nonce = |rest: &str| {
+        rest.rsplit_once('-').is_some_and(|(key, nonce)| is_key(key) && nonce.parse::<Nonce>().is_ok())
+    };
+    match name.split_once('/') {
+        Some(("data", file)) => file.strip_suffix(".safetensors").is_some_and(with_nonce),
+        Some(("blocks", file)) => file.strip_suffix(".blocks").is_some_and(with_nonce),
+        Some(("parts", file)) => file.strip_suffix(".json").is_some_and(is_key),
+        _ => false,
+    }
+}
+
 /// The object `name` of an attempt, below the root.
 pub(super) fn below(dir: &DirName, name: &str) -> Result<ObjectPath> {
     Ok(object_path(&format!("{dir}/{name}"))?)
@@ -186,5 +207,20 @@ mod tests {
         assert!(names.is_blob(&blob) && !FileNames::of_rank(3, 2).is_blob(&blob));
         assert!(!names.is_blob("data/r00003-0001-../../x.safetensors"));
         assert_eq!(names.table(&blob), Some(format!("blocks/r00003-0001-{nonce}.blocks")));
+        let objects = FileNames::of_objects();
+        for piece in
+            [blob.clone(), names.table(&blob).unwrap(), names.part(), FileNames::held(3), objects.blob(nonce)]
+        {
+            assert!(is_piece(&piece), "{piece}");
+        }
+        for other in [
+            "data/model.safetensors",
+            "parts/readme.json",
+            "blocks/x.blocks",
+            "data/r1-2.safetensors",
+            "data",
+        ] {
+            assert!(!is_piece(other), "{other}");
+        }
     }
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use super::{NativeSource, files::Look};
 use crate::{
-    Error, FileEntry, FileId, Finding, FindingCode, Location, Result, Severity, manifest::manifest_digest,
-    store::object_path,
+    Error, FileEntry, FileId, Finding, FindingCode, Location, Result, Severity, commit::CommitError,
+    manifest::manifest_digest, store::object_path,
 };
 
 /// Everything that is wrong.
@@ -27,7 +27,8 @@ pub(super) fn audit(source: &NativeSource) -> Result<Vec<Finding>> {
 
 /// An object that could not be read.
 pub(super) fn unread(key: &str, error: &Error) -> Finding {
-    Finding::new(Severity::Error, FindingCode::BlockMismatch, format!("object {key} cannot be read: {error}"))
+    let code = FindingCode::of_error(error, FindingCode::BlockMismatch);
+    Finding::new(Severity::Error, code, format!("object {key} cannot be read: {error}"))
 }
 
 fn log(source: &NativeSource, findings: &mut Vec<Finding>) -> Result<()> {
@@ -43,7 +44,7 @@ fn log(source: &NativeSource, findings: &mut Vec<Finding>) -> Result<()> {
     let audit = log.audit()?;
     findings.extend(audit.findings.iter().map(|found| {
         let hint = "the root is a mixture, or was copied in part; copy it again from where it came";
-        Finding::new(Severity::Error, FindingCode::DigestMismatch, found.error.to_string())
+        Finding::new(Severity::Error, code_of_record(&found.error), found.error.to_string())
             .file(found.seq.path())
             .hint(hint)
     }));
@@ -51,6 +52,16 @@ fn log(source: &NativeSource, findings: &mut Vec<Finding>) -> Result<()> {
         Finding::new(Severity::Note, FindingCode::Other, format!("has no effect: {void}")).file(seq.path())
     }));
     Ok(())
+}
+
+/// What is wrong with a record.
+fn code_of_record(error: &CommitError) -> FindingCode {
+    match error {
+        CommitError::Mixed { .. } => FindingCode::Mixed,
+        CommitError::Incomplete { .. } => FindingCode::MissingFile,
+        error if error.is_cut() => FindingCode::SizeMismatch,
+        _ => FindingCode::DigestMismatch,
+    }
 }
 
 /// The record says what the manifest says.
@@ -96,7 +107,13 @@ fn file(source: &NativeSource, file: FileId, entry: &FileEntry, findings: &mut V
     match source.files.blocks(file) {
         Ok(Some(_)) => {}
         Ok(None) => found(Severity::Note, FindingCode::ChecksumsOff, "has no block table".to_owned()),
-        Err(error) => found(Severity::Error, FindingCode::DigestMismatch, error.to_string()),
+        Err(error) => {
+            found(
+                Severity::Error,
+                FindingCode::of_error(&error, FindingCode::DigestMismatch),
+                error.to_string(),
+            );
+        }
     }
     Ok(())
 }

@@ -6,8 +6,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::{
     Catalog, Error, ErrorKind, FileEntry, FileId, Location, Place, Result,
     codec::Decoder,
-    digest::{BlockTable, Sha256Digest},
-    store::{ObjectInfo, ObjectPath, Root, Stores, object_path},
+    digest::{BlockTable, BlockTableError, Sha256Digest},
+    store::{ObjectInfo, ObjectPath, Root, StoreError, Stores, object_path},
 };
 
 /// Bytes of a block table's header, and of each block in it.
@@ -244,6 +244,14 @@ impl Files {
         let (bytes, _) = self.root.get_at_most(path, *longest)?;
         let found = Sha256Digest::of(&bytes);
         if found != *root {
+            let found_len = bytes.len() as u64;
+            let whole = match BlockTable::parse(&bytes) {
+                Err(BlockTableError::Length { expected, .. }) => expected,
+                _ => TABLE_HEAD,
+            };
+            if found_len < whole {
+                return Err(cut(name, "block table", found_len, whole));
+            }
             return Err(Error::corrupt(format!(
                 "{name}: block table hashes to {found}, the manifest says {root}: it was changed, or is another file's"
             )));
@@ -280,7 +288,8 @@ impl Files {
         let table = self.blocks(file)?;
         let around = table.as_ref().map_or(start..end, |table| table.around(&(start..end)));
         if let Look::Missing(error) = self.look_at(file)? {
-            return Err(Error::corrupt(error));
+            let path = self.get(file).map(|file| self.name(file))?;
+            return Err(Error::corrupt(error).caused_by(StoreError::NotFound { path }));
         }
         let mut bytes = vec![0; length(around.end - around.start)?];
         self.read_exact_at(file, around.start, &mut bytes)?;
@@ -298,6 +307,16 @@ impl Files {
     }
 }
 
+/// An object that ends before its end.
+pub(super) fn cut(path: String, what: &str, size: u64, whole: u64) -> Error {
+    let text = format!("{path}: {what} of {whole} bytes was cut short: {size} are there");
+    Error::corrupt(text).hint("copy it again from where it came").caused_by(StoreError::OutOfRange {
+        path,
+        range: 0..whole,
+        size,
+    })
+}
+
 fn alone() -> Error {
     Error::new(ErrorKind::NotFound, "lies in another step of a root, and only this step's folder was opened")
         .hint("open the root")
@@ -310,8 +329,13 @@ fn length(bytes: u64) -> Result<usize> {
 /// Whether an object of the right size is the one that was seen when its place was written down.
 fn same(location: &Location, info: &ObjectInfo) -> bool {
     let Location::External { etag, mtime_ns, .. } = location else { return true };
-    let same_tag = etag.as_ref().is_none_or(|etag| info.etag.as_ref() == Some(etag));
+    let same_tag = etag.as_deref().is_none_or(|etag| info.etag.as_deref().map(bare) == Some(bare(etag)));
     same_tag && mtime_ns.is_none_or(|then| nanoseconds(info.modified) == Some(then))
+}
+
+/// An entity tag without quotes, and without the mark of a weak one: the answers of one store differ in both.
+fn bare(tag: &str) -> &str {
+    tag.strip_prefix("W/").unwrap_or(tag).trim_matches('"')
 }
 
 /// Nanoseconds since 1970; `None` beyond 64 bits.
@@ -319,5 +343,29 @@ pub(crate) fn nanoseconds(time: SystemTime) -> Option<i64> {
     match time.duration_since(UNIX_EPOCH) {
         Ok(after) => i64::try_from(after.as_nanos()).ok(),
         Err(before) => i64::try_from(before.duration().as_nanos()).ok().map(|before| -before),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotes_around_an_entity_tag_do_not_make_another_file_of_it() {
+        let sealed = |tag: &str| Location::External {
+            base: "s3://bucket".to_owned(),
+            etag: Some(tag.to_owned()),
+            mtime_ns: None,
+        };
+        let now = |tag: &str| ObjectInfo {
+            path: ObjectPath::from("model.safetensors"),
+            size: 7,
+            modified: UNIX_EPOCH,
+            etag: Some(tag.to_owned()),
+        };
+        for (then, seen) in [("\"abc\"", "abc"), ("abc", "\"abc\""), ("W/\"abc\"", "\"abc\"")] {
+            assert!(same(&sealed(then), &now(seen)), "{then} {seen}");
+        }
+        assert!(!same(&sealed("\"abc\""), &now("\"abd\"")));
     }
 }

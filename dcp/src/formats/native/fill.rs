@@ -111,6 +111,7 @@ impl Fill {
         let wrong = |error: &dyn std::fmt::Display| Error::internal(format!("{}: {error}", blob.names.key));
         let blocks = BlockLayout::new(blob.size, edges).map_err(|error| wrong(&error))?;
         let part = planned.parts(root).get(&blob)?;
+        part.iter().try_for_each(|part| planned.parts(root).prove(part))?;
         let (path, before, sums_before) = match part {
             Some(part) => {
                 // Its writer may have been stopped before the part was durable.

@@ -37,7 +37,7 @@ mod sink;
 mod source;
 mod whose;
 
-pub(crate) use attempt::{attempt_of, is_attempt_name, is_attempt_object};
+pub(crate) use attempt::{attempt_of, is_attempt_name, is_attempt_object, is_piece};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use catalog::manifest_of_parts;
 pub use facts::{CommitFacts, utc};
@@ -45,6 +45,8 @@ pub(crate) use files::nanoseconds;
 pub(crate) use fill::{Closed, Fill, Put};
 pub(crate) use objects::ObjectBlob;
 pub use open::{open, open_in, open_record, open_root};
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use part::HeldNote;
 pub(crate) use part::Parts;
 pub(crate) use planned::{Finished, Planned, Terms};
 pub(crate) use publish::{Publication, publish};

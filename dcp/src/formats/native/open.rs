@@ -1,12 +1,17 @@
 //! Opening: from a location and a revision to the record, its manifest and its files.
 
-use super::{NativeSource, Revision, facts::CommitFacts, files::Files};
+use super::{
+    NativeSource, Revision,
+    attempt::is_piece,
+    facts::CommitFacts,
+    files::{Files, cut},
+};
 use crate::{
     Error, ErrorKind, Format, Place, Result,
-    commit::{Action, Checkpoint, DirName, Log, LogOptions, ManifestRef, Record, Seq},
+    commit::{Action, Checkpoint, CommitError, DirName, Log, LogOptions, ManifestRef, Record, Seq},
     digest::Sha256Digest,
     formats::OpenOptions,
-    manifest::{Manifest, manifest_digest, manifest_name},
+    manifest::{Manifest, image_len, manifest_digest, manifest_name},
     store::{ObjectPath, Root, StoreError, Stores, object_path},
 };
 
@@ -33,12 +38,12 @@ pub fn open_in(
     options: OpenOptions,
 ) -> Result<NativeSource> {
     let root = Root::open(location, stores)?;
-    let log = Log::open(&root)?;
+    let log = Log::open_with(&root, log_options(options))?;
     if log.head().is_some() {
         return open_log(stores, &root, log, revision, options);
     }
     if let Some((parent, dir)) = parent_of(stores, location, &root) {
-        let log = Log::open_with(&parent, LogOptions::default())?;
+        let log = Log::open_with(&parent, log_options(options))?;
         if let Some(seq) = log.state().committed(&dir).filter(|seq| log.state().checkpoints.contains_key(seq))
         {
             return committed(stores, &parent, log, &Revision::Seq(seq), options)
@@ -58,7 +63,7 @@ pub fn open_root(
     revision: Option<&str>,
     options: OpenOptions,
 ) -> Result<NativeSource> {
-    open_log(stores, root, Log::open(root)?, revision, options)
+    open_log(stores, root, Log::open_with(root, log_options(options))?, revision, options)
 }
 
 fn open_log(
@@ -74,6 +79,10 @@ fn open_log(
     }
     let revision = wanted.unwrap_or(Revision::Latest { back: 0 });
     committed(stores, root, log, &revision, options).place(root.display_name())
+}
+
+fn log_options(options: OpenOptions) -> LogOptions {
+    LogOptions { retry: options.retry, ..LogOptions::default() }
 }
 
 /// The root above a step's folder, and the folder's name in it.
@@ -104,7 +113,15 @@ fn committed(
     revision: &Revision,
     options: OpenOptions,
 ) -> Result<NativeSource> {
-    let (seq, checkpoint) = revision.resolve(log.state())?;
+    let (seq, checkpoint) = match revision.resolve(log.state()) {
+        Ok(found) => found,
+        // A log that names no checkpoint is the beginning of one that may.
+        Err(error) if log.state().checkpoints.is_empty() && log.state().retired.is_empty() => {
+            let path = log.head().map_or(Seq::FIRST, Seq::next).path().to_string();
+            return Err(error.caused_by(StoreError::NotFound { path }));
+        }
+        Err(error) => return Err(error),
+    };
     let dir = checkpoint.attempt.clone();
     let manifest = manifest_of(root, seq, &dir, checkpoint.manifest)?;
     let record = Record::decode(&root.full_name(&seq.path()), &log.record(seq)?)?;
@@ -166,6 +183,9 @@ fn manifest_of(
         }
         Err(error) => return Err(error.into()),
     };
+    if (bytes.len() as u64) < wanted.size {
+        return Err(cut(root.full_name(&path), "manifest", bytes.len() as u64, wanted.size));
+    }
     Ok((wanted.sha256, Manifest::decode(&bytes, &wanted.sha256).place(&path)?))
 }
 
@@ -189,12 +209,25 @@ fn alone(
                 "{} manifests and no commit log that chooses one",
                 several.len()
             ))
+            .caused_by(CommitError::Mixed {
+                path: root.display_name().to_owned(),
+                reason: format!("a step has one manifest, and here are {}", several.len()),
+            })
             .hint(format!("open the root, or give one as the revision: {}", names.join(", "))));
         }
     };
     let path: ObjectPath = object_path(&manifest_name(&digest))?;
     let (bytes, _) = root.get_at_most(&path, LARGEST)?;
-    let manifest = Manifest::decode(&bytes, &digest).place(&path)?;
+    let manifest = match Manifest::decode(&bytes, &digest) {
+        Ok(manifest) => manifest,
+        Err(error) => {
+            let (size, whole) = (bytes.len() as u64, image_len(&bytes));
+            return Err(match whole.filter(|whole| size < *whole) {
+                Some(whole) => cut(root.full_name(&path), "manifest", size, whole),
+                None => error.at(&path),
+            });
+        }
+    };
     let source = assemble(stores, root, "", (digest, manifest), options)?;
     Ok(described(source, "sealed; only a root could say that it was committed"))
 }
@@ -208,25 +241,37 @@ fn is_meant(digest: &Sha256Digest, revision: Option<&Revision>) -> bool {
     }
 }
 
+/// Why nothing can be opened here: there is no log, and perhaps a part of a store.
 fn nothing(root: &Root, revision: Option<&Revision>) -> Error {
-    let attempts = root.list_dir(None).map(|listing| listing.dirs).unwrap_or_default();
-    let steps: Vec<&str> =
-        attempts.iter().map(AsRef::as_ref).filter(|dir: &&str| dir.starts_with("step-")).collect();
     let text = match revision {
         Some(revision) => format!("no checkpoint {revision}: there is no commit log here"),
         None => "no committed checkpoint: there is no commit log here".to_owned(),
     };
     let error = Error::new(ErrorKind::NotFound, text);
-    match steps.as_slice() {
-        [] => error,
-        [one] => error.hint(format!(
-            "the folder {one} is an attempt that was never committed; run its command again to go on"
-        )),
-        [first, ..] => error.hint(format!(
-            "{} folders, {first} the first, are attempts that were never committed",
+    let attempts = root.list_dir(None).map(|listing| listing.dirs).unwrap_or_default();
+    let steps: Vec<&str> =
+        attempts.iter().map(AsRef::as_ref).filter(|dir: &&str| dir.starts_with("step-")).collect();
+    let hint = match steps.as_slice() {
+        [] if !holds_pieces(root) => return error,
+        [] => "a step's folder without its manifest: an attempt that was never committed, or a copy that was stopped"
+            .to_owned(),
+        [one] => format!(
+            "the folder {one} is an attempt that was never committed; run its command again to go on, or copy commits/ as well"
+        ),
+        [first, ..] => format!(
+            "{} folders, {first} the first, are attempts that were never committed, or commits/ was not copied",
             steps.len()
-        )),
-    }
+        ),
+    };
+    error.hint(hint).caused_by(StoreError::NotFound { path: root.full_name(&Seq::FIRST.path()) })
+}
+
+/// Whether blobs, block tables or parts of a step lie here.
+fn holds_pieces(root: &Root) -> bool {
+    let pieces = |dir: &str| root.list(Some(&ObjectPath::from(dir))).unwrap_or_default();
+    ["data", "blocks", "parts"]
+        .iter()
+        .any(|dir| pieces(dir).iter().any(|object| is_piece(object.path.as_ref())))
 }
 
 fn assemble(

@@ -47,7 +47,7 @@ pub(crate) type HeldBoxes = Vec<(usize, Region, FingerprintSum)>;
 
 /// The note of what a rank holds and does not write.
 #[derive(Debug, Serialize, Deserialize)]
-struct HeldNote {
+pub(crate) struct HeldNote {
     format: u32,
     plan: String,
     boxes: HeldBoxes,
@@ -203,6 +203,31 @@ impl Parts<'_> {
             .map_err(|error| error.hint(format!("remove the folder {} and run again", self.dir)))?;
         part.done.blocks = Some(self.table(&part)?);
         Ok(Some(part))
+    }
+
+    /// Reads a blob that an earlier writer finished, before it is trusted: what has rotted since, or never reached the disk, must
+    /// not become part of a checkpoint in place of good bytes that are at hand.
+    ///
+    /// # Errors
+    /// `Corrupt` where its bytes are not what its block table says; the store's.
+    pub(super) fn prove(&self, part: &Part) -> Result<()> {
+        let Some(table) = &part.done.blocks else { return Ok(()) };
+        let path = below(self.dir, &part.done.path)?;
+        let mut bytes = Vec::new();
+        for (at, block) in table.blocks().enumerate() {
+            let len = usize::try_from(block.stored.end - block.stored.start)
+                .map_err(|_| Error::internal("a block that does not fit into memory"))?;
+            bytes.resize(len, 0);
+            self.root.read_exact_at(&path, block.stored.start, &mut bytes)?;
+            table.check(at, &bytes).map_err(|error| {
+                Error::corrupt(format!(
+                    "{}: finished by an earlier writer and damaged since: {error}",
+                    self.root.full_name(&path)
+                ))
+                .hint(format!("remove the folder {} and run again", self.dir))
+            })?;
+        }
+        Ok(())
     }
 
     fn check_blob(&self, part: &Part) -> Result<()> {

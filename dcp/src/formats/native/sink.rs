@@ -100,7 +100,9 @@ impl NativeSink {
         let (mut paths, mut finished) = (Vec::with_capacity(blobs.len()), Vec::new());
         for (at, blob) in blobs.iter().enumerate() {
             match parts.get(blob)? {
-                Some(Part { done, .. }) => {
+                Some(part) => {
+                    parts.prove(&part)?;
+                    let Part { done, .. } = part;
                     paths.push(done.path.clone());
                     finished.push(FileDone { file: at, ..done });
                 }

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use dcp::formats::native::{self, CommitFacts};
 use dcp::formats::{Detected, OpenOptions, detect, open_detected};
+use dcp::ops::standing::Standing;
 use dcp::store::{Stores, local_path};
 use dcp::{Error, ErrorKind, Format, Place, Result, Source};
 
@@ -80,7 +81,11 @@ fn attempt(path: &Path) -> Option<String> {
 }
 
 fn committed(target: &Target, options: OpenOptions) -> Result<Opened> {
-    let source = native::open_in(&Stores::new(), &target.location, target.revision.as_deref(), options)?;
+    let source = native::open_in(&Stores::new(), &target.location, target.revision.as_deref(), options)
+        .map_err(|error| match Standing::of_error(&error) {
+            Some(standing) => error.at(standing),
+            None => error,
+        })?;
     let (commit, integrity) = (source.commit().cloned(), source.integrity());
     let location = target.location.clone();
     Ok(Opened { source: Box::new(source), location, commit, integrity, warnings: Vec::new() })

@@ -5,8 +5,9 @@
 use std::num::NonZeroUsize;
 
 use dcp::formats::{OpenOptions, Strictness};
+use dcp::ops::standing::Standing;
 use dcp::ops::verify::{Coverage, Subset, VerifyOptions, VerifyReport, verify};
-use dcp::{Catalog, Chunk, Chunks, Error, Finding, FindingCode, Result, Severity};
+use dcp::{Catalog, Chunk, Chunks, Error, Finding, FindingCode, Format, Result, Severity};
 use fqn::Entry;
 use serde::Serialize;
 
@@ -22,6 +23,9 @@ struct Verified {
     #[serde(skip_serializing_if = "Option::is_none")]
     step: Option<u64>,
     sound: bool,
+    /// Of a native store: committed, sealed, incomplete, damaged or mixed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    standing: Option<Standing>,
     errors: usize,
     warnings: usize,
     notes: usize,
@@ -60,6 +64,8 @@ pub(super) fn run(context: &Context<'_>, args: &cli::Verify) -> Result<exit::Cod
         format: catalog.format.name(),
         step: catalog.step,
         sound: report.is_sound(),
+        standing: (opened.commit.is_some() || catalog.format == Format::Native)
+            .then(|| Standing::of_findings(opened.commit.is_some(), &report.findings)),
         errors: of(Severity::Error),
         warnings: of(Severity::Warning),
         notes: of(Severity::Note),
@@ -123,6 +129,7 @@ const fn word(finding: &Finding) -> &'static str {
         FindingCode::MetadataMismatch | FindingCode::IndexMismatch => "mismatch",
         FindingCode::OrphanFile | FindingCode::OrphanBytes => "orphan",
         FindingCode::StaleFile => "stale",
+        FindingCode::Mixed => "mixed",
         FindingCode::ChecksumsOff => "unchecked",
         FindingCode::UnknownGlobal => "refused",
         FindingCode::Uncommitted => "uncommitted",
@@ -141,7 +148,7 @@ const fn rank(code: FindingCode) -> u8 {
         | FindingCode::BlockMismatch
         | FindingCode::DigestMismatch
         | FindingCode::FingerprintMismatch => 0,
-        FindingCode::MissingFile => 1,
+        FindingCode::MissingFile | FindingCode::Mixed => 1,
         FindingCode::SizeMismatch | FindingCode::LengthMismatch | FindingCode::StaleFile => 2,
         FindingCode::MetadataMismatch | FindingCode::IndexMismatch | FindingCode::UnknownGlobal => 3,
         FindingCode::Gap | FindingCode::Overlap | FindingCode::OutOfBounds => 4,
@@ -171,6 +178,18 @@ fn sentence(finding: &Finding) -> String {
         place if place.is_empty() => finding.message.clone(),
         place => format!("{place}: {}", finding.message),
     }
+}
+
+/// What lies there, in a word, and what that means.
+fn standing_line(standing: Standing) -> String {
+    let means = match standing {
+        Standing::Committed => "its root's log names it",
+        Standing::Sealed => "whole by itself; only a root could say that it was committed",
+        Standing::Incomplete => "something is missing or cut short: copy it again from where it came",
+        Standing::Damaged => "there are other bytes than were written",
+        Standing::Mixed => "parts of two roots, or of two states of one, lie together",
+    };
+    format!("{}: {means}", style::word(standing.word()))
 }
 
 /// Widest word, and the blanks that follow it.
@@ -268,6 +287,9 @@ impl Render for Verified {
         }
         if let Some(part) = self.part() {
             text += &format!("{:INDENT$}{part}\n", "part");
+        }
+        if let Some(standing) = self.standing {
+            text += &format!("{:INDENT$}{}\n", "standing", standing_line(standing));
         }
         text + &format!("{:INDENT$}{}\n", "verdict", self.verdict())
     }

@@ -133,7 +133,9 @@ impl Card {
         self.step.iter().for_each(|step| text += &format!("  step {step}"));
         match &self.commit {
             Some(commit) => text += &format!("  {} {commit}", style::word("committed")),
-            None if self.format == dcp::Format::Native.name() => text += &style::faint("  not committed"),
+            None if self.format == dcp::Format::Native.name() => {
+                text += &style::faint("  sealed, not committed")
+            }
             None => {}
         }
         text
