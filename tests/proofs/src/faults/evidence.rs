@@ -27,7 +27,7 @@ pub(crate) enum Check {
     BlockHash,
     TableRoot,
     ManifestDigest,
-    RecordCheck,
+    RecordBytes,
     Chain,
     Size,
     Presence,
@@ -39,7 +39,7 @@ pub(crate) const CHECKS: [Check; 7] = [
     Check::BlockHash,
     Check::TableRoot,
     Check::ManifestDigest,
-    Check::RecordCheck,
+    Check::RecordBytes,
     Check::Chain,
     Check::Size,
     Check::Presence,
@@ -118,8 +118,8 @@ fn of_finding(finding: &Finding) -> Evidence {
     let file = finding.file.as_deref().unwrap_or_default();
     let check = match finding.code {
         FindingCode::BlockMismatch => Check::BlockHash,
-        FindingCode::DigestMismatch if file.starts_with("commits/") => Check::RecordCheck,
-        FindingCode::SizeMismatch if file.starts_with("commits/") => Check::RecordCheck,
+        FindingCode::DigestMismatch if file.starts_with("commits/") => Check::RecordBytes,
+        FindingCode::SizeMismatch if file.starts_with("commits/") => Check::RecordBytes,
         FindingCode::MissingFile if file.starts_with("commits/") => Check::Chain,
         // A table that was cut does not hash to its root either.
         FindingCode::SizeMismatch if finding.message.contains("block table") => Check::TableRoot,
@@ -140,7 +140,7 @@ fn of_finding(finding: &Finding) -> Evidence {
 const fn check_of_record(error: &CommitError) -> Check {
     match error {
         CommitError::Mixed { .. } | CommitError::Incomplete { .. } => Check::Chain,
-        CommitError::Damaged { .. } => Check::RecordCheck,
+        CommitError::Damaged { .. } => Check::RecordBytes,
         _ => Check::Other,
     }
 }

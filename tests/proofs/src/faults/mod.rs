@@ -324,7 +324,7 @@ fn without(grounds: &[Ground], check: Check, size: Size, chance: &mut Chance) ->
     let (fault, kind) = match check {
         Check::TableRoot => (Fault::BitFlip, Kind::Table),
         Check::ManifestDigest => (Fault::BitFlip, Kind::Manifest),
-        Check::RecordCheck => (Fault::BitFlip, Kind::Record),
+        Check::RecordBytes => (Fault::BitFlip, Kind::Record),
         Check::Chain => (Fault::SwappedFiles, Kind::Record),
         Check::Size => (Fault::Extended, Kind::Data),
         Check::Presence => (Fault::Missing, Kind::Data),

@@ -232,7 +232,7 @@ impl Watch {
                 std::thread::sleep(Duration::from_millis(500));
                 let now = seen.0.load(Ordering::Relaxed);
                 // Odd numbers: an input is being read.
-                if now != before || now % 2 == 0 {
+                if now != before || now.is_multiple_of(2) {
                     (before, since) = (now, Instant::now());
                 } else if since.elapsed() > GIVEN_UP {
                     let input = seen.1.lock().map(|it| it.display().to_string()).unwrap_or_default();
@@ -263,7 +263,7 @@ fn bad_parsers() -> [Target; 3] {
         |name, parse| Target { name, parse, seeds: || vec![b"0123456789".to_vec()], mend: None, words: &[] };
     [
         target("panics", |data| data[9] > 0),
-        target("overflows", |data| data.iter().fold(0_u8, |sum, byte| sum + byte) > 0),
+        target("overflows", |data| data.iter().sum::<u8>() > 0),
         target("believes", |data| vec![1_u8; 90 << 20].len() > data.len()),
     ]
 }

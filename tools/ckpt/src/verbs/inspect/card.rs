@@ -134,7 +134,7 @@ impl Card {
         match &self.commit {
             Some(commit) => text += &format!("  {} {commit}", style::word("committed")),
             None if self.format == dcp::Format::Native.name() => {
-                text += &style::faint("  sealed, not committed")
+                text += &style::faint("  sealed, not committed");
             }
             None => {}
         }
