@@ -22,7 +22,7 @@ use super::{
 use crate::{
     Cancel, ErrorKind, FindingCode, Location, Result, Severity, Silent,
     commit::{Action, Condemn, DirName, Log, LogOptions, Retire, Seq},
-    engine::testing::Whole,
+    engine::{coded::smooth, testing::Whole},
     load::{Level, Loader, newest_good},
     ops::{
         diff::{DiffOptions, Level as DiffLevel, Status, diff},
@@ -535,6 +535,37 @@ fn the_digest_of_a_plan_covers_what_may_be_shared_and_with_what() {
         of(Some(Sharing { least: 1, ..Sharing::with(seq(1)) })),
     ];
     assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());
+}
+
+#[test]
+fn compressed_blobs_are_shared_and_what_is_written_is_compressed_as_asked() {
+    let (_folder, root) = folder();
+    let mut wholes = vec![
+        placed(smooth(Whole::new("a", Dtype::F32, &[600, 400])), "tp:1,dp:0"),
+        placed(smooth(Whole::new("b", Dtype::BF16, &[600, 400])), "dp:0"),
+        placed(smooth(Whole::new("c", Dtype::F32, &[600, 400])), "dp:0"),
+    ];
+    for (step, mesh, codecs) in [(1, "2x1x2", "planes"), (2, "3x1x1", "none"), (3, "1x1x4", "zstd")] {
+        let mut spec = spec(&wholes, mesh, step).coded(codecs.parse().unwrap());
+        if step > 1 {
+            wholes[2].bytes[5] ^= 1;
+            spec.sharing = Some(base(&root));
+        }
+        let (done, session) = saved(&root, &wholes, &SavePlan::new(spec).unwrap());
+        assert_eq!(session.findings(), []);
+        let unchanged = (wholes[0].bytes.len() + wholes[1].bytes.len()) as u64;
+        assert!(step == 1 || (unchanged..bytes(&wholes)).contains(&found(&done)), "{}", found(&done));
+        let loader = newest(&root);
+        assert_holds(&loader, &wholes);
+        let coded = |location: &Location| {
+            let files = loader.catalog().files.iter().filter(|file| file.location == *location);
+            files.filter(|file| file.is_coded()).count()
+        };
+        assert_eq!(
+            (coded(&Location::InStep) > 0, coded(&Location::InRoot) > 0),
+            (codecs != "none", step > 1)
+        );
+    }
 }
 
 #[test]

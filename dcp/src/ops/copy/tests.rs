@@ -13,7 +13,7 @@ use fqn::Dtype;
 use super::*;
 use crate::{
     Silent,
-    engine::testing::Whole,
+    engine::{coded::smooth, testing::Whole},
     formats::{
         self, OpenOptions,
         native::{open, open_root},
@@ -124,6 +124,34 @@ fn a_copy_needs_no_other_folder_and_keeps_all_but_its_place_in_the_log() {
     assert_eq!(log.state().tags.values().collect::<Vec<_>>(), [seq]);
     let origin = opened(&to).origin().unwrap().clone();
     assert_eq!((origin.format, origin.place.as_str()), (crate::Format::Native, "run/a@seq:2"));
+}
+
+#[test]
+fn compressed_files_are_copied_as_they_are_stored() {
+    let (from, to) = (folder(), memory());
+    let wholes = vec![
+        placed(smooth(Whole::new("a", Dtype::F32, &[600, 400])), "tp:1,dp:0"),
+        placed(Whole::new("noise", Dtype::F32, &[300, 40]), "dp:0"),
+    ];
+    save_by(
+        &from.1,
+        &wholes,
+        &SavePlan::new(spec(&wholes, "2x1x2", 2).coded("planes".parse().unwrap())).unwrap(),
+    );
+    let source = opened(&from.1);
+    let report = copied(&source, &to, &options()).unwrap();
+    assert_eq!(report.proven, 2);
+    let copy = newest(&to);
+    assert_holds(&copy, &wholes);
+    let sizes = |catalog: &Catalog| -> Vec<_> {
+        catalog
+            .files
+            .iter()
+            .map(|file| (file.size, file.logical, file.blocks.as_ref().map(|it| it.root)))
+            .collect()
+    };
+    assert_eq!(sizes(source.catalog()), sizes(copy.catalog()));
+    assert!(copy.catalog().files.iter().any(crate::FileEntry::is_coded));
 }
 
 #[test]
