@@ -298,7 +298,7 @@ fn python_and_rust_agree_on_which_checkpoints_any_log_amounts_to() {
 /// The golden store is never regenerated, so this holds the reader to what was once promised.
 #[test]
 fn the_golden_stores_of_version_1_read_as_ever() {
-    for name in ["native/v1", "native/v1_shared"] {
+    for name in ["native/v1", "native/v1_shared", "native/v1_coded"] {
         golden(&fixtures::path(name));
     }
 }

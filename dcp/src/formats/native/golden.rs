@@ -21,7 +21,9 @@ use crate::{
     commit::{Action, Clock, Log, LogOptions, Seq, Tag, Verified},
     digest::Sha256Digest,
     engine::{
-        CopyPlan, RunOptions, Verify, read_region, run,
+        CopyPlan, RunOptions, Verify,
+        coded::smooth,
+        read_region, run,
         testing::{MemSource, Proof, Stored, Whole, grid, plan},
     },
     fingerprint::FingerprintSum,
@@ -255,4 +257,53 @@ fn the_golden_store_that_shares_is_written_once() {
         .collect();
     let text = serde_json::to_string_pretty(&json!({ "checkpoints": checkpoints })).unwrap() + "\n";
     fs::write(folder.with_extension("json"), text).unwrap();
+}
+
+/// The golden store with compressed blocks: `fixtures/native/v1_coded`, a checkpoint of every width of planes.
+fn coded_folder() -> PathBuf {
+    folder().with_file_name("v1_coded")
+}
+
+#[test]
+fn the_golden_store_of_compressed_blocks_reads_and_verifies_as_it_did_when_it_was_written() {
+    let expected: Value =
+        serde_json::from_slice(&fs::read(coded_folder().with_extension("json")).unwrap()).unwrap();
+    let source = open(coded_folder().to_str().unwrap(), None).unwrap();
+    assert_eq!(described(&source, "seq:1"), expected["checkpoints"][0]);
+    assert!(source.catalog().files.iter().filter(|file| file.is_coded()).count() >= 4);
+    let report = verify(&source, &VerifyOptions::default(), &Silent, &Cancel::new()).unwrap();
+    assert_eq!(report.findings, []);
+}
+
+/// Wrote the store, once. It refuses to write it again.
+#[test]
+#[ignore = "the golden store is there, and is never written again"]
+fn the_golden_store_of_compressed_blocks_is_written_once() {
+    assert!(!coded_folder().exists(), "the golden store of version 1 never changes");
+    let root = Root::create(coded_folder().to_str().unwrap(), &Stores::new()).unwrap();
+    let of = |name: &str, role: Role, dtype: Dtype, shape: &[u64]| {
+        let mut whole = smooth(Whole::new(name, dtype, shape));
+        whole.entry.role = role;
+        (whole.clone(), vec![Region::whole(&whole.entry.shape).unwrap()], Stored::Packed)
+    };
+    let source = MemSource::new(
+        &[
+            of("w", Role::Param, Dtype::BF16, &[48, 31]),
+            of("w", Role::ExpAvg, Dtype::F32, &[48, 31]),
+            of("w", Role::ExpAvgSq, Dtype::F64, &[48, 31]),
+            of("bytes", Role::Buffer, Dtype::U8, &[60, 21]),
+            of("scalar", Role::Buffer, Dtype::F32, &[]),
+        ],
+        1,
+        Proof::Nothing,
+    );
+    let mut plan = planned(&source, 30, [1, 2]);
+    plan.spec.codecs = "planes".parse().unwrap();
+    let sink = SinkOptions { log: log_options(), ..SinkOptions::new("golden".parse().unwrap()) };
+    let mut sink = NativeSink::new(root, sink);
+    run(&source, &mut sink, &plan, &RunOptions::default(), &Silent, &Cancel::new()).unwrap();
+    let written = open(coded_folder().to_str().unwrap(), None).unwrap();
+    let text =
+        serde_json::to_string_pretty(&json!({ "checkpoints": [described(&written, "seq:1")] })).unwrap();
+    fs::write(coded_folder().with_extension("json"), text + "\n").unwrap();
 }
