@@ -103,7 +103,7 @@ fn of_cause(cause: &(dyn StdError + 'static)) -> Option<Standing> {
     if let Some(error) = cause.downcast_ref::<CommitError>() {
         return match error {
             CommitError::Mixed { .. } => Some(Standing::Mixed),
-            CommitError::Incomplete { .. } => Some(Standing::Incomplete),
+            CommitError::Incomplete { .. } | CommitError::Cut { .. } => Some(Standing::Incomplete),
             CommitError::Damaged { .. } if error.is_cut() => Some(Standing::Incomplete),
             CommitError::Damaged { .. } => Some(Standing::Damaged),
             _ => None,

@@ -131,7 +131,7 @@ impl SimFs {
 
     fn wait(&self, sync: bool) {
         if let Some(turn) = &self.turn {
-            turn.turns.take(turn.process, sync);
+            turn.take(sync);
         }
     }
 

@@ -5,7 +5,8 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError},
+    thread::{self, ThreadId},
 };
 
 /// The order of several processes. Clones share it.
@@ -33,8 +34,10 @@ struct State {
 /// One process of several. It has ended when this is dropped.
 #[derive(Debug)]
 pub struct Turn {
-    pub(super) turns: Turns,
-    pub(super) process: usize,
+    turns: Turns,
+    process: usize,
+    /// The thread that the process began on.
+    owner: OnceLock<ThreadId>,
 }
 
 impl Turns {
@@ -50,11 +53,11 @@ impl Turns {
     /// One of the processes, by its number.
     #[must_use]
     pub fn process(&self, process: usize) -> Turn {
-        Turn { turns: self.clone(), process }
+        Turn { turns: self.clone(), process, owner: OnceLock::new() }
     }
 
     /// Waits for a turn.
-    pub(super) fn take(&self, process: usize, sync: bool) {
+    fn take(&self, process: usize, sync: bool) {
         let mut state = self.lock();
         state.waiting.insert(process, sync);
         self.rest(&mut state);
@@ -90,6 +93,16 @@ impl State {
         let among = if put_off && !busy.is_empty() { busy } else { all };
         let at = (self.random >> 8).checked_rem(among.len() as u64).unwrap_or(0);
         self.chosen = usize::try_from(at).ok().and_then(|at| among.get(at).copied());
+    }
+}
+
+impl Turn {
+    /// Waits for a turn. Threads that the process has begun act within its own turn: it waits for them before it wants another.
+    pub(super) fn take(&self, sync: bool) {
+        let own = thread::current().id();
+        if *self.owner.get_or_init(|| own) == own {
+            self.turns.take(self.process, sync);
+        }
     }
 }
 

@@ -240,8 +240,10 @@ fn what_is_not_ours_is_told_of_and_left() {
 fn a_stopped_save_is_found_by_doctor_and_collected_when_it_is_old() {
     let place = Place::new();
     root(&place, &["100", "200"]);
-    // The record of the newest is gone, as when its save was stopped before it.
-    std::fs::remove_file(place.path("root/commits/00000000000000000002.json")).unwrap();
+    // The record of the newest is gone, and the hint at it, as when its save was stopped before it.
+    for gone in ["00000000000000000002.json", "head"] {
+        std::fs::remove_file(place.path("root/commits").join(gone)).unwrap();
+    }
     let found = place.json(&["doctor", "root"])["result"]["report"].clone();
     let codes: Vec<&str> =
         found["findings"].as_array().unwrap().iter().map(|it| it["code"].as_str().unwrap()).collect();
@@ -289,6 +291,7 @@ fn damage_is_an_error_of_doctor_with_the_exit_code_of_damage() {
     let found = place.run(&["doctor", "root", "--format", "human"]);
     assert_eq!(found.code, 20);
     assert!(found.out.starts_with("error  log"), "{found:?}");
+    std::fs::remove_file(place.path("root/commits/head")).unwrap();
     place.run(&["ls", "root"]).refused(20, &["00000000000000000001.json"]);
 }
 

@@ -96,9 +96,17 @@ impl Graph {
 
     /// Everything that `start` depends on, directly or not.
     pub(super) fn reached_from(&self, start: &str) -> BTreeSet<&str> {
+        self.reached_past(start, &[])
+    }
+
+    /// The same, without what is reached only by way of `leaves`.
+    pub(super) fn reached_past(&self, start: &str, leaves: &[&str]) -> BTreeSet<&str> {
         let mut reached = BTreeSet::new();
         let mut open = vec![start];
         while let Some(name) = open.pop() {
+            if leaves.contains(&name) {
+                continue;
+            }
             for next in self.edges.get(name).into_iter().flatten() {
                 if reached.insert(next.as_str()) {
                     open.push(next);
