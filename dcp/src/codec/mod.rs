@@ -33,7 +33,7 @@ pub(crate) use spool::Spool;
 /// The level of zstd. Planes of floats have next to nothing that repeats; what shrinks them is the coding of single bytes, which every
 /// level does alike. On real weights and moments level 3 takes up to twice the time and mostly makes more bytes, for the chance matches
 /// that it finds; level 9 takes 4 to 7 times as long and saves at most another 0.7 %: `cargo xtask bench codecs` shows it. A change of it
-/// is a change of [`VERSION`].
+/// is a change of `VERSION`.
 pub const LEVEL: i32 = 1;
 
 /// Version of what is stored for the same bytes: part of an attempt's identity, so that a later one never goes on in an older

@@ -215,7 +215,7 @@ pub(crate) struct Log {
 /// Name a checkpoint.
 #[derive(Debug, Args)]
 pub(crate) struct Tag {
-    /// Checkpoint: ROOT[@REVISION]; the newest when no revision is given.
+    /// Checkpoint: ROOT or ROOT@REVISION; the newest when no revision is given.
     pub(crate) target: Target,
     /// The name; one that another checkpoint has moves.
     pub(crate) name: String,
@@ -227,7 +227,7 @@ pub(crate) struct Tag {
 /// Protect a checkpoint.
 #[derive(Debug, Args)]
 pub(crate) struct Pin {
-    /// Checkpoint: ROOT[@REVISION]; the newest when no revision is given.
+    /// Checkpoint: ROOT or ROOT@REVISION; the newest when no revision is given.
     pub(crate) target: Target,
     /// Protect it no longer.
     #[arg(long)]
@@ -468,7 +468,7 @@ pub(crate) struct Export {
 /// Copy into a root.
 #[derive(Debug, Args)]
 pub(crate) struct Copy {
-    /// Checkpoints of native stores: PATH[@REVISION].
+    /// Checkpoints of native stores: PATH or PATH@REVISION.
     #[arg(required = true, num_args = 1..)]
     pub(crate) sources: Vec<Target>,
     /// Root to copy them to; it gains commits.

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The contract is `FORMAT.md`. Invariants:
-//! * what is referred to instead of written was proven and compared first (see [`sharing`]);
+//! * what is referred to instead of written was proven and compared first (see `sharing`);
 //! * a part names only what is durable, is put once, and decides which of two writers' blobs counts; names of unfinished
 //!   blobs are never used again;
 //! * the committer believes what lies in the store, never what it was told: parts, sizes, block tables and cover are read
