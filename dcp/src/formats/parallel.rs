@@ -33,13 +33,16 @@ pub(crate) fn map<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> Result<R> 
         done.lock().unwrap_or_else(PoisonError::into_inner).append(&mut mine);
     };
     // A few items are done before a thread would have started.
-    let threads = if items.len() < 4 { 1 } else { MOST_THREADS.min(items.len()) };
-    std::thread::scope(|scope| {
-        for _ in 1..threads {
-            scope.spawn(run);
-        }
+    if items.len() < 4 {
         run();
-    });
+    } else {
+        // The caller waits: how much of the work it would get is chance, and a simulated process takes its turns on that thread.
+        std::thread::scope(|scope| {
+            for _ in 0..MOST_THREADS.min(items.len()) {
+                scope.spawn(run);
+            }
+        });
+    }
     let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     done.sort_by_key(|(at, _)| *at);
     done.into_iter().map(|(_, result)| result).collect()
