@@ -286,9 +286,19 @@ fn killed(number: usize, mutation: Mutation) -> Outcome<Mutated> {
             false => 2..4,
         };
         for schedule in schedules {
-            let recorded = scenario.record(schedule, Some(mutation));
-            let recorded = recorded.map_err(|error| format!("{mutation}, {scenario}: {error}"))?;
-            let Some(recording) = recorded else { break };
+            let recording = match scenario.record(schedule, Some(mutation)) {
+                Ok(Some(recording)) => recording,
+                Ok(None) => break,
+                // Nothing has crashed yet, and a process beside it met what must never be seen: if it is the mutation's doing.
+                Err(met) => {
+                    scenario
+                        .record(schedule, None)
+                        .map_err(|error| format!("{scenario}/{schedule}: {error}"))?;
+                    row.found.get_or_insert((format!("{scenario}/{schedule}, running"), met));
+                    row.scenario.get_or_insert_with(|| scenario.to_string());
+                    continue;
+                }
+            };
             // What is found and not durable is what got its name right before the kill.
             if scenario == mutation.likely() && scenario.is_continued() && !recording.begins_after_a_name() {
                 continue;
