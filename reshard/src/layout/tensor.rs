@@ -91,6 +91,14 @@ struct Cut {
     within_parts: bool,
 }
 
+impl Cut {
+    /// What it leaves, of what is held of its dimension, to those at a coordinate of its axis.
+    fn part(&self, held: &Stretches, index: u64) -> Stretches {
+        let by = if self.within_parts { within } else { across };
+        by(held, self.extent, index)
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Held {
     Everywhere,
@@ -230,8 +238,7 @@ impl TensorLayout {
         let mut held = self.uncut.clone();
         for (cut, index) in self.cuts.iter().zip(at) {
             if let Some(stretches) = held.get_mut(cut.dim) {
-                let by = if cut.within_parts { within } else { across };
-                *stretches = by(stretches, cut.extent, *index);
+                *stretches = cut.part(stretches, *index);
             }
         }
         for (stretches, end) in held.iter_mut().zip(self.shape.iter()) {

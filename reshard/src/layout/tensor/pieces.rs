@@ -4,7 +4,7 @@
 use fqn::Dims;
 use smallvec::{SmallVec, smallvec};
 
-use super::{Cut, Stretches, TensorLayout, across, below, within};
+use super::{Stretches, TensorLayout, below};
 use crate::Region;
 
 /// What a dimension holds, for every choice of the coordinates that cut it.
@@ -22,18 +22,13 @@ pub(super) fn by_dimension(tensor: &TensorLayout) -> SmallVec<[Dimension; 4]> {
         let cuts = || tensor.cuts.iter().enumerate().filter(move |(_, cut)| cut.dim == dim);
         let mut held = vec![uncut.clone()];
         for (_, cut) in cuts() {
-            held = held.iter().flat_map(|held| (0..cut.extent).map(|index| part(held, cut, index))).collect();
+            held = held.iter().flat_map(|held| (0..cut.extent).map(|index| cut.part(held, index))).collect();
         }
         held.iter_mut().for_each(|held| *held = below(held, *end));
         let cuts = cuts().map(|(at, cut)| (at, usize::try_from(cut.extent).unwrap_or(usize::MAX))).collect();
         Dimension { cuts, held }
     })
     .collect()
-}
-
-fn part(held: &Stretches, cut: &Cut, index: u64) -> Stretches {
-    let by = if cut.within_parts { within } else { across };
-    by(held, cut.extent, index)
 }
 
 impl Dimension {
