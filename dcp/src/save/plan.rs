@@ -396,7 +396,7 @@ fn digest(spec: &SaveSpec, tensors: &[TargetTensor]) -> Result<Sha256Digest> {
     if let Some(head) = head.as_object_mut().filter(|_| !spec.codecs.is_none()) {
         head.insert("codecs".to_owned(), json!(spec.codecs));
     }
-    // Plans without it keep the digests that they had.
+    // What a plan doesn't ask for is left out, as its codecs are: nothing else could stand there.
     if let (Some(sharing), Some(head)) = (&spec.sharing, head.as_object_mut()) {
         head.insert("sharing".to_owned(), sharing.to_json());
     }
