@@ -360,7 +360,7 @@ impl Catalog {
         cores::try_each(self.tensors.len(), |at| {
             match (self.registry.entries().get(at), self.tensors.get(at)) {
                 (Some(entry), Some(chunks)) => self.check_chunks(entry, &chunks.chunks),
-                _ => Ok(()),
+                _ => Err(Error::internal(format!("tensor {at} has no entry, or no chunk list"))),
             }
         })
     }
@@ -370,9 +370,10 @@ impl Catalog {
         let size = |file: FileId| self.file(file).ok().map(FileEntry::logical_size);
         let (packed, loose) = chunks.parts();
         for record in packed.into_iter().flatten() {
-            if !record.lies_within(&entry.shape, entry.dtype, size)
-                && let Some(chunk) = record.chunk()
-            {
+            if !record.lies_within(&entry.shape, entry.dtype, size) {
+                let chunk = record.chunk();
+                let chunk = chunk
+                    .ok_or_else(|| Error::corrupt(format!("{}: a record that is no chunk", entry.id())))?;
                 self.check_chunk(entry, &chunk)?;
             }
         }
