@@ -1,13 +1,20 @@
 //! [`Cover`]: which boxes of a tensor its chunks leave out, and which they hold more than once.
 //!
 //! Slabs between neighbouring edges are looked at one dimension after another; slabs that the same chunks reach are
-//! looked at together. Findings are bounded: a checkpoint that is wrong everywhere is not listed cell by cell.
+//! looked at together. Findings are bounded: a checkpoint that is wrong everywhere is not listed cell by cell. So is the looking:
+//! boxes that lie across each other in many dimensions have more slabs than anyone could look at (`n` boxes in `d` dimensions up to
+//! `(2n)^d`), so what it may cost grows with the number of boxes alone, and where it stops is said.
 
 use fqn::{Dims, Shape};
-use reshard::Region;
+use reshard::{Region, coverage, coverage::CoverageError};
 
 /// Most boxes that are named of each kind.
 const MOST: usize = 64;
+
+/// Looks at a box that are spent before looking stops: so many, and so many for each box. A grid with some chunks wrong costs a few
+/// for each.
+const LOOKS: usize = 1 << 16;
+const LOOKS_PER_BOX: usize = 256;
 
 /// What is wrong with how boxes cover a tensor.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -16,12 +23,31 @@ pub(crate) struct Cover {
     pub(crate) gaps: Vec<Region>,
     /// Boxes that are held more than once.
     pub(crate) overlaps: Vec<Region>,
+    /// Whether looking or naming stopped before the end: there may be more of both.
+    pub(crate) stopped: bool,
+    /// Looks that are left.
+    looks: usize,
 }
 
 impl Cover {
+    /// Whether `regions` tile a tensor of `shape` exactly.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, and how they cover it: every chunk of a large checkpoint passes here, and only what fails the
+    /// quick check is looked at in detail. What can't be checked is refused, and not looked at either.
+    pub(crate) fn check(shape: &Shape, regions: &[Region]) -> Result<(), (CoverageError, Self)> {
+        let Err(error) = coverage::check(shape, regions) else { return Ok(()) };
+        let cover = match error {
+            CoverageError::TooManyCorners { .. } => Self { stopped: true, ..Self::default() },
+            _ => Self::of(shape, regions),
+        };
+        Err((error, cover))
+    }
+
     /// How `regions`, which lie within it, cover a tensor of `shape`.
-    pub(crate) fn of(shape: &Shape, regions: &[Region]) -> Self {
-        let mut cover = Self::default();
+    fn of(shape: &Shape, regions: &[Region]) -> Self {
+        let looks = LOOKS.saturating_add(regions.len().saturating_mul(LOOKS_PER_BOX));
+        let mut cover = Self { looks, ..Self::default() };
         let held: Vec<&Region> = regions.iter().filter(|region| !region.is_empty()).collect();
         if shape.elements() != Some(0) {
             cover.look(shape, &held, &mut Dims::new(), &mut Dims::new());
@@ -29,7 +55,17 @@ impl Cover {
         cover
     }
 
+    /// Spends looks; false where none are left.
+    fn spend(&mut self, looks: usize) -> bool {
+        self.stopped |= self.looks < looks;
+        self.looks = self.looks.saturating_sub(looks);
+        !self.stopped
+    }
+
     fn look(&mut self, shape: &Shape, regions: &[&Region], offsets: &mut Dims, extents: &mut Dims) {
+        if !self.spend(1 + regions.len()) {
+            return;
+        }
         let dim = offsets.len();
         let Some(&whole) = shape.get(dim).filter(|_| regions.len() > 1) else {
             return self.judge(shape, regions, offsets, extents);
@@ -40,6 +76,9 @@ impl Cover {
         let mut here: Vec<&Region> = Vec::new();
         let mut slab: Option<(u64, u64)> = None;
         for (start, end) in edges(regions, dim, whole) {
+            if !self.spend(1 + here.len()) {
+                return;
+            }
             let begins = |region: &&Region| span(region, dim).is_some_and(|(from, _)| from <= start);
             let ends = |region: &&Region| span(region, dim).is_none_or(|(_, to)| to <= start);
             if here.iter().any(ends) || coming.last().is_some_and(begins) {
@@ -51,6 +90,7 @@ impl Cover {
             }
             slab = Some((slab.map_or(start, |(from, _)| from), end));
             if self.gaps.len() >= MOST && self.overlaps.len() >= MOST {
+                self.stopped = true;
                 return;
             }
         }
@@ -87,7 +127,9 @@ impl Cover {
             1 => return,
             _ => &mut self.overlaps,
         };
-        if let Some(region) = Region::new(&at, &size).ok().filter(|_| list.len() < MOST) {
+        if list.len() >= MOST {
+            self.stopped = true;
+        } else if let Ok(region) = Region::new(&at, &size) {
             list.push(region);
         }
     }
@@ -152,6 +194,7 @@ mod tests {
             };
             count(&regions, &mut wanted);
             let cover = Cover::of(&shape, &regions);
+            prop_assert!(!cover.stopped);
             let (mut gaps, mut overlaps) = (vec![0; elements], vec![0; elements]);
             count(&cover.gaps, &mut gaps);
             count(&cover.overlaps, &mut overlaps);
@@ -160,6 +203,38 @@ mod tests {
                 prop_assert_eq!(overlaps[at], u32::from(*held > 1));
             }
         }
+    }
+
+    #[test]
+    fn boxes_that_lie_across_each_other_in_ten_dimensions_are_refused_and_not_looked_at_for_ever() {
+        let shape = Shape::new(&[64; 10]);
+        let nested: Vec<Region> = (0..32).map(|at| Region::new(&[at; 10], &[64 - at; 10]).unwrap()).collect();
+        let (error, cover) = Cover::check(&shape, &nested).unwrap_err();
+        assert!(matches!(error, CoverageError::Overlap { .. }), "{error}");
+        assert!(cover.stopped && cover.gaps.is_empty() && !cover.overlaps.is_empty(), "{cover:?}");
+    }
+
+    #[test]
+    fn what_has_too_many_corners_to_check_is_refused_without_a_look() {
+        let shape = Shape::new(&[2; 40]);
+        let halves: Vec<Region> = (0..40)
+            .map(|dim| {
+                let mut extents = [2; 40];
+                extents[dim] = 1;
+                Region::new(&[0; 40], &extents).unwrap()
+            })
+            .collect();
+        let (error, cover) = Cover::check(&shape, &halves).unwrap_err();
+        assert!(matches!(error, CoverageError::TooManyCorners { chunks: 40, dims: 40 }), "{error}");
+        assert!(cover.stopped && cover.gaps.is_empty() && cover.overlaps.is_empty(), "{cover:?}");
+    }
+
+    #[test]
+    fn a_large_grid_with_a_chunk_missing_is_looked_at_to_the_end() {
+        let of = |at: u64| Region::new(&[at / 64 * 2, at % 64 * 2], &[2, 2]).unwrap();
+        let most: Vec<Region> = (0..64 * 64).filter(|at| *at != 1000).map(of).collect();
+        let (_, cover) = Cover::check(&Shape::new(&[128, 128]), &most).unwrap_err();
+        assert_eq!((cover.gaps, cover.overlaps, cover.stopped), (vec![of(1000)], vec![], false));
     }
 
     fn cells(region: &Region, shape: &Shape) -> Vec<usize> {

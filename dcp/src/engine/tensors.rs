@@ -70,7 +70,7 @@ impl Tensor {
     /// Whether the parts tile a box of it. To count cells is not enough: what one part holds twice can make up for what none holds.
     pub(crate) fn covers(&self, region: &Region) -> Result<()> {
         let shared: Vec<Region> = self.sharing(region).into_iter().map(|(_, shared)| shared).collect();
-        if shared.len() == 1 || region.is_empty() {
+        if region.is_empty() || matches!(shared.as_slice(), [one] if one == region) {
             return Ok(());
         }
         let inner: Option<Vec<Region>> = shared.iter().map(|it| it.relative_to(region)).collect();
@@ -94,9 +94,7 @@ impl Tensor {
 /// # Errors
 /// `Corrupt`, naming boxes that are left out and that are held twice.
 pub(crate) fn covered(grid: &Grid, regions: &[Region]) -> Result<()> {
-    // Every chunk of a large checkpoint passes here; only what fails the quick check is looked at in detail.
-    let Err(error) = coverage::check(&grid.shape, regions) else { return Ok(()) };
-    let cover = Cover::of(&grid.shape, regions);
+    let Err((error, cover)) = Cover::check(&grid.shape, regions) else { return Ok(()) };
     let list = |boxes: &[Region]| {
         let text: Vec<String> = boxes.iter().take(4).map(|it| grid.elements(it).to_string()).collect();
         text.join(", ")

@@ -318,3 +318,15 @@ fn a_plan_of_nothing_and_empty_tensors_makes_files_all_the_same() {
     check(&sink, &plan, &[whole]);
     assert_eq!((committed.files, report.proven), (1, 1));
 }
+
+#[test]
+fn a_box_that_one_chunk_holds_a_half_of_is_not_read() {
+    let whole = Whole::new("w", Dtype::F32, &[4, 4]);
+    let half = Region::new(&[0, 0], &[2, 4]).unwrap();
+    let source = MemSource::new(&[(whole.clone(), vec![half.clone()], Stored::Packed)], 1, Proof::Nothing);
+    assert_eq!(read_region(&source, 0, &half, Verify::None).unwrap(), whole.region(&half));
+    for region in [Region::whole(&Shape::new(&[4, 4])).unwrap(), Region::new(&[1, 1], &[2, 2]).unwrap()] {
+        let error = read_region(&source, 0, &region, Verify::None).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    }
+}

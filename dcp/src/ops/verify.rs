@@ -26,7 +26,7 @@ use std::{
 };
 
 use fqn::Entry;
-use reshard::{Region, coverage};
+use reshard::Region;
 use serde::Serialize;
 
 use super::crew;
@@ -189,9 +189,8 @@ fn cover(entry: &Entry, chunks: &Chunks) -> Vec<Finding> {
             return found;
         }
     };
-    let Err(first) = coverage::check(&grid.shape, &regions) else { return found };
+    let Err((first, cover)) = Cover::check(&grid.shape, &regions) else { return found };
     let before = found.len();
-    let cover = Cover::of(&grid.shape, &regions);
     let gap = "no chunk holds these elements; a rank's file or its metadata is missing";
     found.extend(
         cover.gaps.iter().map(|it| error(FindingCode::Gap, gap.to_owned()).range(&grid.elements(it))),
@@ -201,6 +200,9 @@ fn cover(entry: &Entry, chunks: &Chunks) -> Vec<Finding> {
     found.extend(cover.overlaps.iter().map(overlap));
     if found.len() == before {
         found.push(error(FindingCode::Other, first.to_string()));
+    } else if cover.stopped {
+        let text = "there may be more of these than is listed: only so many are looked for";
+        found.push(error(FindingCode::Other, text.to_owned()));
     }
     found
 }
