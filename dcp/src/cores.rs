@@ -1,4 +1,5 @@
-//! Computing over many items on all cores. For reads that wait for a disk or a network see `formats::parallel`.
+//! Many items on several threads: computing on all cores, and [`Spread`] for whoever needs other threads than these. Reads that wait
+//! for a disk or a network are `formats::parallel`'s.
 //!
 //! Invariant: the result is that of doing the items one after another, whatever the number of cores: results come in the order of the
 //! items, and of several failures the first item's is told.
@@ -48,37 +49,72 @@ pub(crate) fn try_each(count: usize, work: impl Fn(usize) -> Result<()> + Sync) 
 /// # Errors
 /// The failure of the first item that fails.
 pub(crate) fn try_map<R: Send>(count: usize, work: impl Fn(usize) -> Result<R> + Sync) -> Result<Vec<R>> {
-    if count <= BATCH {
-        return (0..count).map(work).collect();
-    }
-    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let serve = || {
-        loop {
-            let first = next.fetch_add(BATCH, Ordering::Relaxed);
-            if first >= count {
-                break;
-            }
-            let batch: Result<Vec<R>> = (first..count.min(first + BATCH)).map(&work).collect();
-            if batch.is_err() {
-                // Batches before this one are taken already, and go on: one of them may hold the first failure.
-                next.store(count, Ordering::Relaxed);
-            }
-            done.lock().unwrap_or_else(PoisonError::into_inner).push((first, batch));
+    let others = self::count().min(count / BATCH).saturating_sub(1);
+    Spread { batch: BATCH, alone: BATCH, others, caller_works: true }.try_map(count, work)
+}
+
+/// How items are spread over threads.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Spread {
+    /// Items that a thread takes at a time.
+    pub(crate) batch: usize,
+    /// So many items are done by the caller alone, before a thread would have started.
+    pub(crate) alone: usize,
+    /// Threads besides the caller's.
+    pub(crate) others: usize,
+    /// Whether the caller does its share. Otherwise it waits, and how much of the work it does is not left to chance.
+    pub(crate) caller_works: bool,
+}
+
+impl Spread {
+    /// What `work` makes of each of `count` items.
+    ///
+    /// # Errors
+    /// The failure of the first item that fails.
+    pub(crate) fn try_map<R: Send>(
+        self,
+        count: usize,
+        work: impl Fn(usize) -> Result<R> + Sync,
+    ) -> Result<Vec<R>> {
+        if count <= self.alone {
+            return (0..count).map(work).collect();
         }
-    };
-    let whole = thread::scope(|scope| {
-        let others: Vec<_> = (1..self::count().min(count / BATCH)).map(|_| scope.spawn(serve)).collect();
-        serve();
-        // All are joined, whatever became of the first.
-        others.into_iter().filter_map(|it| it.join().err()).count() == 0
-    });
-    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    done.sort_by_key(|(first, _)| *first);
-    let mut all = Vec::with_capacity(count);
-    for (_, batch) in done {
-        all.append(&mut batch?);
+        let batch = self.batch.max(1);
+        let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+        let serve = || {
+            loop {
+                let first = next.fetch_add(batch, Ordering::Relaxed);
+                if first >= count {
+                    break;
+                }
+                let made: Result<Vec<R>> = (first..count.min(first + batch)).map(&work).collect();
+                if made.is_err() {
+                    // Batches before this one are taken already, and go on: one of them may hold the first failure.
+                    next.store(count, Ordering::Relaxed);
+                }
+                done.lock().unwrap_or_else(PoisonError::into_inner).push((first, made));
+            }
+        };
+        let whole = thread::scope(|scope| {
+            let others: Vec<_> = (0..self.others).map(|_| scope.spawn(serve)).collect();
+            if self.caller_works || others.is_empty() {
+                serve();
+            }
+            // All are joined, whatever became of the first.
+            others.into_iter().filter_map(|it| it.join().err()).count() == 0
+        });
+        let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        done.sort_by_key(|(first, _)| *first);
+        let mut all = Vec::with_capacity(count);
+        for (_, made) in done {
+            all.append(&mut made?);
+        }
+        if whole && all.len() == count {
+            Ok(all)
+        } else {
+            Err(Error::internal("a computing thread panicked"))
+        }
     }
-    if whole && all.len() == count { Ok(all) } else { Err(Error::internal("a computing thread panicked")) }
 }
 
 #[cfg(test)]

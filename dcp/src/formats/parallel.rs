@@ -1,12 +1,7 @@
 //! The same small reading over many items on several threads. Opening a checkpoint waits for many tiny reads, which
 //! take as long as the slowest disk or network they come from; they do not depend on each other.
 
-use std::sync::{
-    Mutex, PoisonError,
-    atomic::{AtomicUsize, Ordering},
-};
-
-use crate::Result;
+use crate::{Error, Result, cores::Spread};
 
 /// Most reads in flight: enough to hide a network's latency, few enough for a laptop.
 const MOST_THREADS: usize = 16;
@@ -16,36 +11,12 @@ const MOST_THREADS: usize = 16;
 /// # Errors
 /// The failure of the first item, in order, among those that were tried before the work stopped.
 pub(crate) fn map<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> Result<R> + Sync) -> Result<Vec<R>> {
-    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(items.len())));
-    let run = || {
-        let mut mine = Vec::new();
-        loop {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(item) = items.get(at) else { break };
-            let result = work(item);
-            let failed = result.is_err();
-            mine.push((at, result));
-            if failed {
-                next.store(items.len(), Ordering::Relaxed);
-                break;
-            }
-        }
-        done.lock().unwrap_or_else(PoisonError::into_inner).append(&mut mine);
-    };
-    // A few items are done before a thread would have started.
-    if items.len() < 4 {
-        run();
-    } else {
-        // The caller waits: how much of the work it would get is chance, and a simulated process takes its turns on that thread.
-        std::thread::scope(|scope| {
-            for _ in 0..MOST_THREADS.min(items.len()) {
-                scope.spawn(run);
-            }
-        });
-    }
-    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    done.sort_by_key(|(at, _)| *at);
-    done.into_iter().map(|(_, result)| result).collect()
+    let others = MOST_THREADS.min(items.len());
+    // The caller waits: how much of the work it would get is chance, and a simulated process takes its turns on that thread.
+    let spread = Spread { batch: 1, alone: 3, others, caller_works: false };
+    spread.try_map(items.len(), |at| {
+        work(items.get(at).ok_or_else(|| Error::internal("an item that is not there"))?)
+    })
 }
 
 #[cfg(test)]
@@ -58,6 +29,15 @@ mod tests {
         let items: Vec<u64> = (0..1000).collect();
         assert_eq!(map(&items, |n| Ok(n * 2)).unwrap(), items.iter().map(|n| n * 2).collect::<Vec<_>>());
         assert_eq!(map(&[] as &[u64], |n| Ok(*n)).unwrap(), [] as [u64; 0]);
+    }
+
+    #[test]
+    fn the_caller_does_few_items_itself_and_none_of_many() {
+        let callers = |count: usize| {
+            let who = map(&vec![(); count], |()| Ok(std::thread::current().id())).unwrap();
+            who.into_iter().filter(|it| *it == std::thread::current().id()).count()
+        };
+        assert_eq!([0, 3, 4, 100].map(callers), [0, 3, 0, 0]);
     }
 
     #[test]
