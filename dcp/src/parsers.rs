@@ -1,6 +1,14 @@
-//! Parsers that are not part of the crate's interface, for fuzzers: each says whether the bytes were accepted.
+//! Parsers that are not part of the crate's interface, for fuzzers: each says whether the bytes were accepted. And hostile input for them.
 
-use crate::{ChunkList, formats};
+use crate::{ChunkList, Result, formats, manifest::Manifest};
+
+/// The image of a manifest, though no reader may take it.
+///
+/// # Errors
+/// What can't be a manifest at all.
+pub fn hostile_image(manifest: &Manifest) -> Result<Vec<u8>> {
+    manifest.image()
+}
 
 /// The packed chunks of a tensor of this rank.
 #[must_use]

@@ -26,6 +26,12 @@ pub(super) fn create() -> Result<Connection> {
     Ok(db)
 }
 
+/// Bytes that the image of a database begun with [`create`] has.
+pub(super) fn size(db: &Connection) -> Result<u64> {
+    let pages: i64 = db.query_row("PRAGMA page_count", [], |row| row.get(0))?;
+    Ok(u64::try_from(pages).unwrap_or(0).saturating_mul(u64::from(PAGE_SIZE)))
+}
+
 /// The image of a database begun with [`create`].
 pub(super) fn finish(mut db: Connection) -> Result<Vec<u8>> {
     db.execute_batch("COMMIT")?;

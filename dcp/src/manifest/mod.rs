@@ -17,7 +17,8 @@
 //! * No SQLite file is ever opened in place: images are built and read in memory.
 //! * An image from outside is hostile until read: its header, then its schema (text for text), then its pages, then
 //!   every number and name are checked. It can't make a reader run SQL of its own, and can't make it allocate more
-//!   than a small multiple of its own size.
+//!   than a small multiple of its own size: what all rows would take is added up before any is decoded, and a writer refuses to
+//!   write what no reader would take.
 //! * Chunks are checked as the image is opened, all of them, by their numbers in the packed column; they stay packed, and
 //!   become [`crate::Chunk`]s only where they are walked ([`crate::ChunkList`]). So nothing is believed unchecked, and nothing
 //!   is left to fail later.
@@ -28,6 +29,7 @@ mod model;
 mod path;
 mod read;
 mod schema;
+mod weight;
 mod write;
 
 pub use error::ManifestError;

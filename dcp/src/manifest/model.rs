@@ -91,11 +91,18 @@ impl Manifest {
     ///
     /// # Errors
     /// [`crate::ErrorKind::Corrupt`] for a catalog that breaks its invariants, [`crate::ErrorKind::Incompatible`] for
-    /// numbers above 2⁶³ − 1, names that no reader would take, objects too large to be inline.
+    /// numbers above 2⁶³ − 1, names that no reader would take, objects too large to be inline, and rows that would take more memory
+    /// than a reader allows.
     pub fn encode(&self) -> Result<EncodedManifest> {
         self.catalog.check()?;
         let bytes = Bytes::from(super::write::image_of(self)?);
         Ok(EncodedManifest { digest: Sha256Digest::of(&bytes), bytes })
+    }
+
+    /// The image of it, unchecked: also what [`Self::encode`] refuses since no reader would take it.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn image(&self) -> Result<Vec<u8>> {
+        Ok(super::write::any_image_of(self)?)
     }
 
     /// Reads the manifest that `expected` names.

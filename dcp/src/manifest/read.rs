@@ -1,11 +1,11 @@
 //! From rows to a manifest: every number, name and reference is checked on the way.
 
-use std::{collections::HashMap, fmt::Display, str::FromStr};
+use std::{fmt::Display, str::FromStr};
 
 use bytes::Bytes;
-use fqn::{Alias, AxisName, Dtype, Entry, Fqn, Role, Shape, TensorId};
+use fqn::{Alias, AxisName, Dtype, Entry, Fqn, Role, Shape};
 use reshard::{Mesh, StageSplit};
-use rusqlite::{Connection, Row};
+use rusqlite::{Connection, Row, Rows};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -13,6 +13,7 @@ use super::{
     INLINE_OBJECT_LIMIT, Manifest, ManifestError, ObjectPlace, UNDERSTOOD_FEATURES, check_base, check_path,
     image,
     schema::{CODED_BLOCKS, CODED_KEY, MANIFEST_VERSION},
+    weight,
     write::{META_KEYS, lies_in},
 };
 use crate::{
@@ -22,19 +23,15 @@ use crate::{
 
 type Result<T> = std::result::Result<T, ManifestError>;
 
-/// Bytes that a reader may hold of a manifest, whatever its size, and for each byte of it.
-const MEMORY: u64 = 64 << 20;
-const MEMORY_TIMES: u64 = 4;
-
-/// Bytes that a catalog holds of one tensor: its entry with its short texts, its chunks, and its place in the index.
-const PER_TENSOR: u64 = (size_of::<Entry>() + size_of::<Chunks>() + 2 * size_of::<TensorId>() + 128) as u64;
-
 /// Most dimensions of a tensor.
 pub(super) const MAX_RANK: usize = 64;
 
 /// The manifest in an image that came from anywhere; the catalog's own invariants are the caller's to check.
 pub(super) fn manifest_of(bytes: &[u8]) -> Result<Manifest> {
     let db = image::open(bytes)?;
+    if let Some(why) = weight::excess(&db, bytes.len() as u64)? {
+        return Err(ManifestError::Image(why));
+    }
     let mut meta = Meta { rows: read_meta(&db)?, features: Vec::new() };
     meta.check_version()?;
     let checkpoint: Checkpoint = meta.take("checkpoint")?;
@@ -44,7 +41,7 @@ pub(super) fn manifest_of(bytes: &[u8]) -> Result<Manifest> {
     (catalog.mesh, catalog.split) = (read_mesh(&db)?, checkpoint.split);
     catalog.files = read_files(&db)?;
     catalog.codecs = meta.take_coded(&mut catalog.files)?;
-    make_room(&db, bytes.len() as u64, &mut catalog)?;
+    make_room(&db, &mut catalog)?;
     read_tensors(&db, &mut catalog)?;
     let (objects, places) = read_objects(&db, &catalog.files)?.into_iter().unzip();
     catalog.objects = objects;
@@ -197,30 +194,24 @@ fn location(place: &str, row: &Row<'_>) -> Result<Location> {
 }
 
 fn read_tensors(db: &Connection, catalog: &mut Catalog) -> Result<()> {
-    let mut aliases = read_aliases(db)?;
+    let mut aliases = db.prepare(ALIASES)?;
+    let mut aliases = Aliases::new(aliases.query([])?)?;
     let mut expected = 0..;
     let query = "SELECT id, fqn, role, dtype, shape, placement, layer, expert, tie, fusion, padded_rows, fingerprint, \
                  chunks FROM tensors ORDER BY id";
     // Straight into the catalog: a list of its own would be held beside it.
     collect(db, query, |row| {
         in_order("tensor", row, &mut expected)?;
-        let (entry, chunks) = read_tensor(row, aliases.remove(&row.get(0)?).unwrap_or_default())?;
+        let (entry, chunks) = read_tensor(row, aliases.of(row.get(0)?)?)?;
         let id = entry.id();
         catalog.push(entry, chunks).map(drop).map_err(|why| bad(&format!("tensor {id}"), why))
     })?;
-    aliases.keys().min().map_or(Ok(()), |id| Err(bad("aliases", format!("tensor {id} doesn't exist"))))
+    aliases.finish()
 }
 
-/// Makes room for as many tensors as there are, unless a file of this size has no business having so many: rows can be far smaller
-/// than what a reader holds of them.
-fn make_room(db: &Connection, image: u64, catalog: &mut Catalog) -> Result<()> {
+/// Makes room for as many tensors as there are, whose weight was found small enough.
+fn make_room(db: &Connection, catalog: &mut Catalog) -> Result<()> {
     let count: i64 = db.query_row("SELECT count(*) FROM tensors", [], |row| row.get(0))?;
-    let count = unsigned("tensors", count)?;
-    let most = MEMORY.saturating_add(image.saturating_mul(MEMORY_TIMES)) / PER_TENSOR;
-    if count > most {
-        let why = format!("{count} tensors in {image} bytes; at most {most} are read of so few");
-        return Err(ManifestError::Image(why));
-    }
     let count = usize::try_from(count).map_err(|_| bad("tensors", "more than fit into memory"))?;
     catalog.tensors.reserve_exact(count);
     catalog.registry.reserve(count);
@@ -254,21 +245,59 @@ fn read_tensor(row: &Row<'_>, aliases: Vec<Alias>) -> Result<(Entry, Chunks)> {
     Ok((entry, chunks))
 }
 
-fn read_aliases(db: &Connection) -> Result<HashMap<i64, Vec<Alias>>> {
-    let mut aliases: HashMap<i64, Vec<Alias>> = HashMap::new();
-    let query = "SELECT tensor, position, format, key, path FROM aliases ORDER BY tensor, position";
-    collect(db, query, |row| {
-        let (tensor, position): (i64, i64) = (row.get(0)?, row.get(1)?);
-        let place = format!("alias {position} of tensor {tensor}");
-        let of_tensor = aliases.entry(tensor).or_default();
-        if usize::try_from(position) != Ok(of_tensor.len()) {
-            return Err(bad(&place, "is out of order"));
-        }
-        let path = row.get::<_, Option<String>>(4)?.map(|it| json(&place, &it)).transpose()?;
-        of_tensor.push(Alias { of: row.get(2)?, key: row.get(3)?, path: path.unwrap_or_default() });
+const ALIASES: &str = "SELECT tensor, position, format, key, path FROM aliases ORDER BY tensor, position";
+
+/// The aliases, read beside the tensors: both tables are in the order of tensors.
+struct Aliases<'s> {
+    rows: Rows<'s>,
+    /// Tensor and position of the next one.
+    next: Option<(i64, i64, Alias)>,
+}
+
+impl<'s> Aliases<'s> {
+    fn new(rows: Rows<'s>) -> Result<Self> {
+        let mut aliases = Self { rows, next: None };
+        aliases.advance()?;
+        Ok(aliases)
+    }
+
+    fn advance(&mut self) -> Result<()> {
+        self.next = self.rows.next()?.map(read_alias).transpose()?;
         Ok(())
-    })?;
-    Ok(aliases)
+    }
+
+    /// Those of a tensor; tensors are asked for in order, each once.
+    fn of(&mut self, tensor: i64) -> Result<Vec<Alias>> {
+        let mut found = Vec::new();
+        while let Some((_, position, alias)) = self.next.take_if(|(of, ..)| *of == tensor) {
+            if usize::try_from(position) != Ok(found.len()) {
+                return Err(bad(&place_of_alias(tensor, position), "is out of order"));
+            }
+            found.push(alias);
+            self.advance()?;
+        }
+        found.shrink_to_fit();
+        Ok(found)
+    }
+
+    /// Says whether any is left: it has no tensor.
+    fn finish(self) -> Result<()> {
+        let left = self.next.map(|(tensor, ..)| bad("aliases", format!("tensor {tensor} doesn't exist")));
+        left.map_or(Ok(()), Err)
+    }
+}
+
+fn place_of_alias(tensor: i64, position: i64) -> String {
+    format!("alias {position} of tensor {tensor}")
+}
+
+fn read_alias(row: &Row<'_>) -> Result<(i64, i64, Alias)> {
+    let (tensor, position): (i64, i64) = (row.get(0)?, row.get(1)?);
+    let path: Option<String> = row.get(4)?;
+    let path = path.map(|it| json(&place_of_alias(tensor, position), &it)).transpose()?;
+    let mut path: Vec<Value> = path.unwrap_or_default();
+    path.shrink_to_fit();
+    Ok((tensor, position, Alias { of: row.get(2)?, key: row.get(3)?, path }))
 }
 
 fn read_objects(db: &Connection, files: &[FileEntry]) -> Result<Vec<(ObjectEntry, ObjectPlace)>> {

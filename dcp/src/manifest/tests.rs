@@ -240,11 +240,67 @@ fn a_crowd_of_tensors_in_a_small_image_is_refused_and_what_a_writer_writes_is_re
                 Entry::new(Fqn::new(format!("w{at}")).unwrap(), Role::Param, Dtype::F32, Shape::new(&[0]));
             catalog.push(entry, Chunks::default()).unwrap();
         }
-        Manifest::new(catalog).encode().unwrap().bytes
+        Manifest::new(catalog)
     };
-    assert_eq!(Manifest::decode_unnamed(&crowd(20_000)).unwrap().catalog.tensors.len(), 20_000);
-    let error = read::manifest_of(&crowd(300_000)).unwrap_err();
-    assert!(matches!(&error, ManifestError::Image(why) if why.contains("300000 tensors in")), "{error}");
+    let few = crowd(20_000).encode().unwrap();
+    assert_eq!(Manifest::decode_unnamed(&few.bytes).unwrap().catalog.tensors.len(), 20_000);
+    refused(&crowd(300_000));
+}
+
+/// Neither written nor read.
+fn refused(heavy: &Manifest) {
+    let error = heavy.encode().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
+    assert!(error.to_string().contains("no reader would take it"), "{error}");
+    let error = read::manifest_of(&heavy.image().unwrap()).unwrap_err();
+    assert!(matches!(&error, ManifestError::Image(why) if why.contains("bytes of memory")), "{error}");
+}
+
+#[test]
+fn columns_that_grow_a_hundredfold_when_they_are_decoded_are_refused_and_not_written() {
+    let wide: [fn(&mut Manifest); 4] = [
+        |it| drop(it.catalog.extra.insert("wide".to_owned(), json!(vec![0; 500_000]))),
+        |it| drop(it.later.insert("deep".to_owned(), json!(vec![json!([0]); 300_000]))),
+        |it| it.catalog.objects[0].preview = Some(json!(vec![json!({"": 0}); 150_000])),
+        |it| {
+            let mut registry = fqn::Registry::new();
+            for (at, entry) in it.catalog.registry.entries().iter().cloned().enumerate() {
+                let mut entry = entry;
+                if at == 0 {
+                    let alias =
+                        |key: u32| Alias { of: String::new(), key: key.to_string(), path: vec![json!(0); 9] };
+                    entry.aliases = (0..150_000).map(alias).collect();
+                }
+                registry.push(entry).unwrap();
+            }
+            it.catalog.registry = registry;
+        },
+    ];
+    for widen in wide {
+        let mut manifest = sample();
+        widen(&mut manifest);
+        refused(&manifest);
+    }
+}
+
+#[test]
+fn a_large_checkpoint_with_names_in_another_format_is_well_within_what_readers_take() {
+    let mut catalog = Catalog::new(Format::Native);
+    catalog.files = files();
+    let print: Fingerprint = "0123456789abcdef".repeat(2).parse().unwrap();
+    for at in 0..10_000_u32 {
+        let name = format!("model.layers.{at}.mlp.experts.17.gate_proj.weight");
+        let mut entry = Entry::new(Fqn::new(&name).unwrap(), Role::ExpAvg, Dtype::F32, Shape::new(&[8, 8]));
+        entry.placement = Some("tp:0,dp:0,pp:layer".parse().unwrap());
+        let path = ["optimizer", "state", name.as_str(), "exp_avg"].map(|it| json!(it)).to_vec();
+        entry.aliases = vec![Alias { of: "torch-dcp".to_owned(), key: format!("optimizer.{name}"), path }];
+        let chunks = ChunkList::from(vec![chunk(&[0, 0], &[8, 8], 0)]);
+        catalog.push(entry, Chunks { fingerprint: Some(print), chunks }).unwrap();
+    }
+    let image = Manifest::new(catalog).encode().unwrap().bytes;
+    // However many of them: the part of the bound that does not grow is left to what is small.
+    let weight = weight::weight(&image::open(&image).unwrap()).unwrap();
+    assert!(weight < 4 * image.len() as u64, "{weight} of {}", image.len());
 }
 
 #[test]

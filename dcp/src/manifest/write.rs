@@ -10,6 +10,7 @@ use super::{
     INLINE_OBJECT_LIMIT, Manifest, ManifestError, ObjectPlace, check_base, check_path, image,
     read::MAX_RANK,
     schema::{CODED_BLOCKS, CODED_KEY, MANIFEST_VERSION},
+    weight,
 };
 use crate::{Chunks, FileEntry, Location, ObjectEntry};
 
@@ -17,13 +18,27 @@ type Result<T> = std::result::Result<T, ManifestError>;
 
 /// The SQLite image of a manifest whose catalog has been checked.
 pub(super) fn image_of(manifest: &Manifest) -> Result<Vec<u8>> {
+    let db = tables_of(manifest)?;
+    match weight::excess(&db, image::size(&db)?)? {
+        None => image::finish(db),
+        Some(why) => Err(ManifestError::Unwritable(format!("no reader would take it: {why}"))),
+    }
+}
+
+/// The same, whether a reader would take it or not.
+#[cfg(any(test, feature = "testing"))]
+pub(super) fn any_image_of(manifest: &Manifest) -> Result<Vec<u8>> {
+    image::finish(tables_of(manifest)?)
+}
+
+fn tables_of(manifest: &Manifest) -> Result<Connection> {
     let db = image::create()?;
     write_meta(&db, manifest)?;
     write_mesh(&db, manifest)?;
     write_files(&db, &manifest.catalog.files)?;
     write_tensors(&db, manifest)?;
     write_objects(&db, manifest)?;
-    image::finish(db)
+    Ok(db)
 }
 
 /// Keys of `meta` that this version writes; anything else is of a later one.

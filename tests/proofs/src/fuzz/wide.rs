@@ -1,8 +1,9 @@
 //! Inputs of a million small things: they lie about nothing, and cost a reader that takes a kilobyte for each of them a gigabyte.
 
 use dcp::manifest::Manifest;
-use dcp::{Catalog, Chunks, Format};
-use fqn::{Dtype, Entry, Fqn, Role, Shape};
+use dcp::{Catalog, Chunks, Encoding, FileEntry, Format, Location, ObjectEntry, ReshardRule};
+use fqn::{Alias, Dtype, Entry, Fqn, FusionPart, Role, Shape};
+use serde_json::Value;
 
 use crate::training::Outcome;
 
@@ -11,7 +12,13 @@ type Input = (&'static str, Vec<u8>, fn(&[u8]) -> bool);
 /// Each with so many things in it.
 pub(super) fn inputs(count: u64) -> Outcome<Vec<Input>> {
     Ok(vec![
-        ("tensors of no bytes", manifest(count)?, parsers::manifest),
+        ("tensors of no bytes", tensors(count)?, parsers::manifest),
+        ("values of facts", facts(count)?, parsers::manifest),
+        ("lists in a preview", previews(count)?, parsers::manifest),
+        ("names of a tensor", names(count, 0)?, parsers::manifest),
+        ("paths of names", names(count / 10, 10)?, parsers::manifest),
+        ("parts of a tensor", parts(count / 10)?, parsers::manifest),
+        ("files of no bytes", files(count)?, parsers::manifest),
         ("header of no bytes", header(count), parsers::safetensors_header),
         ("numbers in a pickle", pickle(count), parsers::pickle),
         ("lists in a pickle", lists(count), parsers::pickle),
@@ -20,13 +27,74 @@ pub(super) fn inputs(count: u64) -> Outcome<Vec<Input>> {
     ])
 }
 
-fn manifest(count: u64) -> Outcome<Vec<u8>> {
+fn tensors(count: u64) -> Outcome<Vec<u8>> {
     let mut catalog = Catalog::new(Format::Native);
     for at in 0..count {
-        let entry = Entry::new(Fqn::new(format!("w{at}"))?, Role::Param, Dtype::F32, Shape::new(&[0]));
-        catalog.push(entry, Chunks::default())?;
+        catalog.push(entry(&format!("w{at}"))?, Chunks::default())?;
     }
-    Ok(Manifest::new(catalog).encode()?.bytes.to_vec())
+    image(catalog)
+}
+
+fn entry(name: &str) -> Outcome<Entry> {
+    Ok(Entry::new(Fqn::new(name)?, Role::Param, Dtype::F32, Shape::new(&[0])))
+}
+
+fn image(catalog: Catalog) -> Outcome<Vec<u8>> {
+    Ok(dcp::parsers::hostile_image(&Manifest::new(catalog))?)
+}
+
+/// One list of small numbers.
+fn facts(count: u64) -> Outcome<Vec<u8>> {
+    let mut catalog = Catalog::new(Format::Native);
+    catalog.extra.insert("wide".to_owned(), (0..count).map(|_| 0).collect());
+    image(catalog)
+}
+
+/// One list of lists of one number.
+fn previews(count: u64) -> Outcome<Vec<u8>> {
+    let mut catalog = Catalog::new(Format::Native);
+    catalog.objects.push(ObjectEntry {
+        key: "wide".to_owned(),
+        path: Vec::new(),
+        encoding: Encoding::Json,
+        bytes: Vec::new().into(),
+        preview: Some((0..count).map(|_| Value::from(vec![0])).collect()),
+        reshard: ReshardRule::Global,
+    });
+    image(catalog)
+}
+
+/// Names of one tensor in other formats, each by a path of so many steps.
+fn names(count: u64, steps: usize) -> Outcome<Vec<u8>> {
+    let alias = |_| Alias { of: String::new(), key: String::new(), path: vec![Value::from(0); steps] };
+    let mut entry = entry("w")?;
+    entry.aliases = (0..count).map(alias).collect();
+    one(entry)
+}
+
+fn parts(count: u64) -> Outcome<Vec<u8>> {
+    let mut entry = entry("w")?;
+    entry.fusion = (0..count).map(|_| FusionPart { name: String::new(), axis: 0, extent: 0 }).collect();
+    one(entry)
+}
+
+fn one(entry: Entry) -> Outcome<Vec<u8>> {
+    let mut catalog = Catalog::new(Format::Native);
+    catalog.push(entry, Chunks::default())?;
+    image(catalog)
+}
+
+fn files(count: u64) -> Outcome<Vec<u8>> {
+    let mut catalog = Catalog::new(Format::Native);
+    let file = |_| FileEntry {
+        path: "f".to_owned(),
+        location: Location::InStep,
+        size: 0,
+        logical: None,
+        blocks: None,
+    };
+    catalog.files = (0..count).map(file).collect();
+    image(catalog)
 }
 
 fn header(count: u64) -> Vec<u8> {
