@@ -1,7 +1,7 @@
 //! Synthetic checkpoints in the shapes of real models: what the scale of plans and manifests is measured on. No tensor has bytes.
 //!
 //! ```text
-//!  Llama ─ registry, mesh ─► SavePlan ─► Written::by_all (as if every rank had written its boxes) ─► manifest, by the commit's own code
+//!  Llama ─ registry, mesh ─► SavePlan ─► LaidOut ─► Written (as if every rank had written its boxes) ─► manifest, by the commit's own code
 //! ```
 
 use std::collections::BTreeMap;
@@ -93,6 +93,25 @@ impl Llama {
     }
 }
 
+/// The blobs of a plan, headers and all, as a commit lays them out before it compares them with the parts.
+#[derive(Debug)]
+pub struct LaidOut {
+    planned: Planned,
+    blobs: Vec<Blob>,
+}
+
+impl LaidOut {
+    /// Lays out every rank's blobs.
+    ///
+    /// # Errors
+    /// As a commit's.
+    pub fn new(plan: &SavePlan) -> Result<Self> {
+        let planned = Planned::new(&State::default(), plan.run(), plan.shared_spec())?;
+        let blobs = planned.blobs_to_compare()?;
+        Ok(Self { planned, blobs })
+    }
+}
+
 /// The files of a plan, as if every rank had written its boxes.
 #[derive(Debug)]
 pub struct Written {
@@ -101,13 +120,11 @@ pub struct Written {
 }
 
 impl Written {
-    /// Lays out every rank's blobs, headers included, as a commit does before it compares them with the parts.
-    ///
-    /// # Errors
-    /// As a commit's.
-    pub fn by_all(plan: &SavePlan) -> Result<Self> {
-        let planned = Planned::new(&State::default(), plan.run(), plan.shared_spec())?;
-        let made = planned.blobs_to_compare()?.into_iter().map(|blob| {
+    /// The blobs with parts that are made up: what a commit would have read from the store.
+    #[must_use]
+    pub fn by_all(laid_out: LaidOut) -> Self {
+        let LaidOut { planned, blobs } = laid_out;
+        let made = blobs.into_iter().map(|blob| {
             let mut sums: BTreeMap<usize, FingerprintSum> = BTreeMap::new();
             for chunk in &blob.chunks {
                 sums.entry(chunk.tensor).or_default();
@@ -127,7 +144,7 @@ impl Written {
             (blob, part)
         });
         let files = made.collect();
-        Ok(Self { planned, files })
+        Self { planned, files }
     }
 
     /// Number of chunks.
@@ -158,7 +175,7 @@ mod tests {
         let mesh = "dp=80,pp=2,tp=8".parse().unwrap();
         let began = Instant::now();
         let plan = SavePlan::new(SaveSpec::new("main".parse().unwrap(), registry, mesh, 1)).unwrap();
-        let written = Written::by_all(&plan).unwrap();
+        let written = Written::by_all(LaidOut::new(&plan).unwrap());
         let manifest = written.manifest().unwrap();
         let encoded = manifest.encode().unwrap();
         let back = Manifest::decode(&encoded.bytes, &encoded.digest).unwrap();

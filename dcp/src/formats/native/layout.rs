@@ -7,16 +7,17 @@
 //! is written in that order never waits for what comes before it.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
-    sync::OnceLock,
+    borrow::Cow,
+    collections::{BTreeMap, HashMap},
 };
 
 use bytes::Bytes;
 use fqn::{Dtype, Shape};
 use reshard::Region;
-use serde::Serialize;
-use serde_json::json;
 
+mod told;
+
+use self::told::{Told, escaped, key, names_of, put};
 use super::attempt::FileNames;
 use crate::{
     Error, Place, Result, TargetChunk, TargetSpec,
@@ -57,10 +58,42 @@ impl Blob {
     }
 }
 
+/// A blob whose head is not yet hashed.
+struct Draft {
+    names: FileNames,
+    rank: u32,
+    head: Bytes,
+    size: u64,
+    chunks: Vec<TargetChunk>,
+    codecs: Vec<BlockCodec>,
+}
+
 impl Blob {
     pub(super) fn new(names: FileNames, rank: u32, head: Bytes, size: u64, chunks: Vec<TargetChunk>) -> Self {
         let head_digest = Sha256Digest::of(&head);
         Self { names, rank, head, head_digest, size, chunks, codecs: Vec::new() }
+    }
+
+    /// The drafts as blobs.
+    fn of_drafts(drafts: Vec<Draft>) -> Vec<Self> {
+        let digests: Vec<Sha256Digest> = drafts
+            .chunks(2)
+            .flat_map(|two| match two {
+                // Two are hashed in less time than one after the other.
+                [one, other] => Vec::from(Sha256Digest::of_two(&one.head, &other.head)),
+                alone => alone.iter().map(|it| Sha256Digest::of(&it.head)).collect(),
+            })
+            .collect();
+        let blob = |(Draft { names, rank, head, size, chunks, codecs }, head_digest)| Self {
+            names,
+            rank,
+            head,
+            head_digest,
+            size,
+            chunks,
+            codecs,
+        };
+        drafts.into_iter().zip(digests).map(blob).collect()
     }
 
     /// What it is in the layout.
@@ -105,21 +138,24 @@ pub(super) fn blobs(
     wanted: impl Fn(usize, u32) -> bool,
     heads: Heads,
 ) -> Result<Vec<Blob>> {
-    let ranks: Vec<(u32, Vec<Piece<'_>>)> = by_rank(spec, wanted).into_iter().collect();
+    let ranks = by_rank(spec, wanted);
     let told = Told::new(spec);
+    // Two ranks at a time: heads are hashed in pairs, and a rank has one as a rule.
+    let pairs: Vec<&[(u32, Vec<Piece<'_>>)]> = ranks.chunks(2).collect();
     let blobs_of = |at: usize| {
-        let (rank, pieces) = ranks.get(at).ok_or_else(|| Error::internal("a rank that is not there"))?;
-        let each = packed(spec, pieces)?.into_iter().enumerate();
-        let made = each.map(|(number, (class, pieces))| {
-            let mut blob = blob(&told, (*rank, FileNames::of_rank(*rank, number)), class, &pieces)?;
-            if heads == Heads::Digests {
-                blob.head = Bytes::new();
+        let mut drafts = Vec::new();
+        for (rank, pieces) in pairs.get(at).copied().unwrap_or_default() {
+            for (number, (class, pieces)) in packed(spec, pieces)?.into_iter().enumerate() {
+                drafts.push(draft(&told, (*rank, FileNames::of_rank(*rank, number)), class, &pieces)?);
             }
-            Ok(blob)
-        });
-        made.collect::<Result<Vec<_>>>()
+        }
+        let mut blobs = Blob::of_drafts(drafts);
+        if heads == Heads::Digests {
+            blobs.iter_mut().for_each(|blob| blob.head = Bytes::new());
+        }
+        Ok(blobs)
     };
-    let mut blobs: Vec<Blob> = cores::try_map(ranks.len(), blobs_of)?.into_iter().flatten().collect();
+    let mut blobs: Vec<Blob> = cores::try_map(pairs.len(), blobs_of)?.into_iter().flatten().collect();
     for (file, blob) in blobs.iter_mut().enumerate() {
         blob.chunks.iter_mut().for_each(|chunk| chunk.file = file);
     }
@@ -160,8 +196,8 @@ pub(super) fn names(spec: &TargetSpec, wanted: impl Fn(usize, u32) -> bool) -> R
 pub(super) type Piece<'s> = (usize, &'s Region);
 
 /// What each rank writes. Empty boxes are left out, but for one of a tensor that is empty itself.
-fn by_rank(spec: &TargetSpec, wanted: impl Fn(usize, u32) -> bool) -> BTreeMap<u32, Vec<Piece<'_>>> {
-    let mut ranks: BTreeMap<u32, Vec<Piece<'_>>> = BTreeMap::new();
+fn by_rank(spec: &TargetSpec, wanted: impl Fn(usize, u32) -> bool) -> Vec<(u32, Vec<Piece<'_>>)> {
+    let mut ranks: HashMap<u32, Vec<Piece<'_>>> = HashMap::new();
     for (at, tensor) in spec.tensors.iter().enumerate() {
         let hollow = tensor.entry.shape.contains(&0);
         let kept = tensor.regions.iter().filter(|(region, _)| hollow || !region.is_empty());
@@ -170,6 +206,8 @@ fn by_rank(spec: &TargetSpec, wanted: impl Fn(usize, u32) -> bool) -> BTreeMap<u
             ranks.entry(*rank).or_default().push((at, region));
         }
     }
+    let mut ranks: Vec<(u32, Vec<Piece<'_>>)> = ranks.into_iter().collect();
+    ranks.sort_unstable_by_key(|(rank, _)| *rank);
     ranks
 }
 
@@ -209,69 +247,42 @@ pub(super) fn len_of(spec: &TargetSpec, (tensor, region): &Piece<'_>) -> Result<
     })
 }
 
-/// What heads say of tensors, worked out once for all blobs.
-struct Told<'s> {
-    spec: &'s TargetSpec,
-    tensors: Vec<OnceLock<(String, Vec<u8>)>>,
-}
-
-impl<'s> Told<'s> {
-    fn new(spec: &'s TargetSpec) -> Self {
-        Self { spec, tensors: spec.tensors.iter().map(|_| OnceLock::new()).collect() }
-    }
-
-    /// A tensor's id as text, and the beginning of the JSON that tells of one of its boxes.
-    fn of(&self, tensor: usize) -> Result<&(String, Vec<u8>)> {
-        let missing = || Error::internal("a box of no tensor");
-        let slot = self.tensors.get(tensor).ok_or_else(missing)?;
-        if let Some(known) = slot.get() {
-            return Ok(known);
-        }
-        let entry = &self.spec.tensors.get(tensor).ok_or_else(missing)?.entry;
-        let about = json!({"fqn": entry.fqn, "role": entry.role, "dtype": entry.dtype, "shape": entry.shape});
-        let mut about = about.to_string().into_bytes();
-        about.pop();
-        Ok(slot.get_or_init(|| (entry.id().to_string(), about)))
-    }
-}
-
-/// Appends `before`, then the value as JSON.
-fn put(out: &mut Vec<u8>, before: &[u8], value: &(impl Serialize + ?Sized)) -> Result<()> {
-    out.extend_from_slice(before);
-    serde_json::to_writer(out, value).map_err(|error| Error::internal(error.to_string()))
-}
-
 /// One blob of these pieces, which are of one class, in this order.
 pub(super) fn blob_of(spec: &TargetSpec, rank: u32, names: FileNames, pieces: &[Piece<'_>]) -> Result<Blob> {
     let class = pieces.first().and_then(|piece| class_of(spec, piece));
-    blob(&Told::new(spec), (rank, names), class, pieces)
+    let draft = draft(&Told::new(spec), (rank, names), class, pieces)?;
+    Blob::of_drafts(vec![draft]).pop().ok_or_else(|| Error::internal("a draft without a blob"))
 }
 
-fn blob(
+fn draft(
     told: &Told<'_>,
     (rank, names): (u32, FileNames),
     class: Class,
     pieces: &[Piece<'_>],
-) -> Result<Blob> {
+) -> Result<Draft> {
     let (spec, names) = (told.spec, names.coded(class.is_some()));
     let mut header = HeaderBuilder::new();
-    let mut about = br#"{"store":"native","version":1,"chunks":{"#.to_vec();
+    let mut about = escaped(r#"{"store":"native","version":1,"chunks":{"#)?;
     for (nth, ((tensor, region), name)) in pieces.iter().zip(names_of(told, pieces)?).enumerate() {
         let entry = &spec.tensors.get(*tensor).ok_or_else(|| Error::internal("a box of no tensor"))?.entry;
         let len = len_of(spec, &(*tensor, *region))?;
         let (dtype, shape) = stored_as(entry.dtype, region, len);
-        header.tensor(&name, dtype, &shape)?;
-        put(&mut about, if nth == 0 { b"" } else { b"," }, &name)?;
+        let of_tensor = told.of(*tensor)?;
+        about.extend_from_slice(if nth == 0 { b"" } else { b"," });
+        match &name {
+            Cow::Borrowed(_) => about.extend_from_slice(&of_tensor.key),
+            Cow::Owned(name) => about.extend(key(name)?),
+        }
         about.push(b':');
-        about.extend_from_slice(&told.of(*tensor)?.1);
-        put(&mut about, br#","offsets":"#, region.offsets())?;
-        put(&mut about, br#","extents":"#, region.extents())?;
+        about.extend_from_slice(&of_tensor.begin);
+        // Numbers have nothing to escape.
+        put(&mut about, br#",\"offsets\":"#, region.offsets())?;
+        put(&mut about, br#",\"extents\":"#, region.extents())?;
         about.push(b'}');
+        header.tensor(name, dtype, &shape)?;
     }
     about.extend(b"}}");
-    let about = String::from_utf8(about).map_err(|error| Error::internal(error.to_string()))?;
-    header.metadata("ckpt", &about);
-    let placed = header.finish().place(&names.key)?;
+    let placed = header.escaped_metadata("ckpt", about).finish().place(&names.key)?;
     let mut chunks: Vec<TargetChunk> = pieces
         .iter()
         .zip(&placed.offsets)
@@ -289,7 +300,7 @@ fn blob(
         entry.map_or(BlockCodec::None, |entry| spec.codecs.of(&entry.role).of_blocks(entry.dtype))
     };
     let codecs = if class.is_some() { chunks.iter().map(codec).collect() } else { Vec::new() };
-    Ok(Blob { codecs, ..Blob::new(names, rank, placed.bytes.into(), placed.file_size, chunks) })
+    Ok(Draft { names, rank, head: placed.bytes.into(), size: placed.file_size, chunks, codecs })
 }
 
 /// How a box stands in the header: as it is, or as bytes where safetensors lacks the dtype.
@@ -300,28 +311,10 @@ fn stored_as(dtype: Dtype, region: &Region, len: u64) -> (Dtype, Shape) {
     }
 }
 
-/// Names within a blob: the tensor's id, its box where the blob has several of its boxes, a number where two would still
-/// be the same.
-fn names_of(told: &Told<'_>, pieces: &[Piece<'_>]) -> Result<Vec<String>> {
-    let mut counts: HashMap<usize, usize> = HashMap::new();
-    pieces.iter().for_each(|(tensor, _)| *counts.entry(*tensor).or_default() += 1);
-    let mut taken: HashSet<String> = HashSet::from(["__metadata__".to_owned()]);
-    let name = |(tensor, region): &Piece<'_>| {
-        let id = &told.of(*tensor)?.0;
-        let base = if counts.get(tensor) == Some(&1) { id.clone() } else { format!("{id}{region}") };
-        let numbered = (2..).map(|number: u64| format!("{base}#{number}"));
-        let free = std::iter::once(base.clone()).chain(numbered).find(|name| !taken.contains(name));
-        let free = free.unwrap_or(base);
-        taken.insert(free.clone());
-        Ok(free)
-    };
-    pieces.iter().map(name).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use fqn::{Entry, Fqn, Role};
-    use serde_json::{Map, Value};
+    use serde_json::{Map, Value, json};
 
     use super::*;
     use crate::{TargetTensor, codec::Codecs};

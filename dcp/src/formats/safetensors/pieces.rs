@@ -136,7 +136,7 @@ mod tests {
     fn header(id: u32, tensors: &[(&str, &[u64])], saved: Option<&str>) -> FileHeader {
         let mut builder = super::super::HeaderBuilder::new();
         for (name, shape) in tensors {
-            builder.tensor(name, Dtype::F32, &Shape::new(shape)).unwrap();
+            builder.tensor(*name, Dtype::F32, &Shape::new(shape)).unwrap();
         }
         if let Some(saved) = saved {
             builder.metadata(SHARDING_INFO, saved);

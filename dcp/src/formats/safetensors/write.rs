@@ -23,6 +23,8 @@ const LENGTH: usize = 8;
 pub struct HeaderBuilder {
     tensors: Vec<(String, Dtype, Shape)>,
     metadata: Map<String, Value>,
+    /// The last pair of the metadata, where its value came escaped.
+    escaped: Option<(&'static str, Vec<u8>)>,
 }
 
 /// A finished header and where each tensor lies.
@@ -40,7 +42,8 @@ impl HeaderBuilder {
     /// A header whose metadata says `format: pt`, which `transformers` asks for.
     #[must_use]
     pub fn new() -> Self {
-        Self { tensors: Vec::new(), metadata: Map::from_iter([("format".to_owned(), Value::from("pt"))]) }
+        let metadata = Map::from_iter([("format".to_owned(), Value::from("pt"))]);
+        Self { tensors: Vec::new(), metadata, escaped: None }
     }
 
     /// Adds a pair to `__metadata__`, or replaces it.
@@ -49,17 +52,24 @@ impl HeaderBuilder {
         self
     }
 
+    /// Adds a last pair to `__metadata__`, the value as it stands between the quotes of a JSON string.
+    pub(crate) fn escaped_metadata(&mut self, key: &'static str, value: Vec<u8>) -> &mut Self {
+        self.escaped = Some((key, value));
+        self
+    }
+
     /// Adds a tensor.
     ///
     /// # Errors
     /// `Incompatible` for an element type that the format lacks.
-    pub fn tensor(&mut self, name: &str, dtype: Dtype, shape: &Shape) -> Result<&mut Self> {
+    pub fn tensor(&mut self, name: impl Into<String>, dtype: Dtype, shape: &Shape) -> Result<&mut Self> {
+        let name = name.into();
         if dtype.safetensors_name().is_none() {
             let text = format!("{name}: safetensors has no element type for {dtype}");
             return Err(Error::incompatible(text)
                 .hint("cast it to a type that the format has, or write another format"));
         }
-        self.tensors.push((name.to_owned(), dtype, shape.clone()));
+        self.tensors.push((name, dtype, shape.clone()));
         Ok(self)
     }
 
@@ -74,13 +84,20 @@ impl HeaderBuilder {
         let mut bytes = vec![0; LENGTH];
         json(&mut bytes, "{", METADATA)?;
         json(&mut bytes, ":", &self.metadata)?;
+        if let Some((key, value)) = &self.escaped {
+            bytes.pop();
+            json(&mut bytes, if self.metadata.is_empty() { "" } else { "," }, key)?;
+            for part in [b":\"", value.as_slice(), b"\"}"] {
+                bytes.extend_from_slice(part);
+            }
+        }
         for index in self.order() {
             let Some((name, dtype, shape)) = self.tensors.get(index) else { continue };
             let len = shape.elements().and_then(|elements| dtype.bytes_for(elements));
             let end = len.and_then(|len| at.checked_add(len)).ok_or_else(|| {
                 Error::incompatible(format!("{name}: {dtype} of shape {shape} has no size in whole bytes"))
             })?;
-            if !names.insert(name) {
+            if !names.insert(name.as_str()) {
                 return Err(Error::incompatible(format!("two tensors would be called {name} in one file")));
             }
             json(&mut bytes, ",", name)?;
