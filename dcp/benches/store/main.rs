@@ -4,7 +4,7 @@
 //! ```text
 //!  turns GIGABYTES          waits for jobs on stdin, one a line, holding its state in memory: see [`turns`]
 //!  writer GIGABYTES RANK    one of four writers that `turns` starts
-//!  prints GIGABYTES DTYPE   fingerprints of so many bytes, on all cores
+//!  prints GIGABYTES DTYPE THREADS   fingerprints of so many bytes
 //!  scale FOLDER             plan, check and write the manifest of a 405B model on 8,960 ranks into FOLDER
 //!  open FOLDER              opens the newest checkpoint of a root, or a step's folder
 //!  root FOLDER              an empty root
@@ -28,14 +28,18 @@ fn main() -> Result<(), Any> {
     let answer = match words.as_slice() {
         ["turns", gigabytes] => return turns::serve(gigabytes),
         ["writer", gigabytes, rank] => return turns::serve_rank(gigabytes, rank.parse()?),
-        ["prints", gigabytes, dtype] => prints::measure(gigabytes.parse()?, dtype.parse()?)?,
+        ["prints", gigabytes, dtype, threads] => {
+            prints::measure(gigabytes.parse()?, dtype.parse()?, threads.parse()?)?
+        }
         ["scale", folder] => scale::write(folder)?,
         ["open", folder] => scale::open(folder)?,
         ["root", folder] => commits::root(folder)?,
         ["many", folder, count] => commits::many(folder, count.parse()?)?,
         ["commits", folder, count] => commits::commits(folder, count.parse()?)?,
         _ => {
-            eprintln!("run by `cargo xtask bench store`; by itself: prints 1 f32, scale FOLDER, open FOLDER");
+            eprintln!(
+                "run by `cargo xtask bench store`; by itself: prints 1 f32 2, scale FOLDER, open FOLDER"
+            );
             return Ok(());
         }
     };

@@ -166,17 +166,34 @@ impl<'a> Reader<'a> {
     }
 
     /// Fills `dst`, which is as long as these pieces, and proves it.
-    fn whole(&self, file: FileId, checks: &FileChecks, pieces: Range<usize>, dst: &mut [u8]) -> Result<()> {
+    fn whole(
+        &self,
+        file: FileId,
+        checks: &FileChecks,
+        mut pieces: Range<usize>,
+        dst: &mut [u8],
+    ) -> Result<()> {
         if let Some(table) = checks.coded() {
             return self.decoded(file, checks, table, pieces, dst);
         }
         self.raw(file, piece_range(checks, pieces.start)?.start, dst)?;
         let mut unproven = &dst[..];
-        for piece in pieces {
+        let mut next = || {
+            let Some(piece) = pieces.next() else { return Ok(None) };
             let range = piece_range(checks, piece)?;
             let (bytes, more) = unproven.split_at(take(range.end - range.start, unproven.len()));
-            self.prove(file, checks, piece, bytes)?;
             unproven = more;
+            Ok::<_, Error>(Some((piece, bytes)))
+        };
+        while let Some(one) = next()? {
+            match next()? {
+                Some(other) => {
+                    let [of_one, of_other] = checks.check_two([one, other]);
+                    self.proven(file, one.1, of_one)?;
+                    self.proven(file, other.1, of_other)?;
+                }
+                None => self.prove(file, checks, one.0, one.1)?,
+            }
         }
         Ok(())
     }
@@ -246,7 +263,11 @@ impl<'a> Reader<'a> {
     }
 
     fn prove(&self, file: FileId, checks: &FileChecks, piece: usize, bytes: &[u8]) -> Result<()> {
-        match checks.check(piece, bytes) {
+        self.proven(file, bytes, checks.check(piece, bytes))
+    }
+
+    fn proven(&self, file: FileId, bytes: &[u8], checked: std::result::Result<bool, Bad>) -> Result<()> {
+        match checked {
             Ok(proven) => {
                 self.verified.fetch_add(if proven { bytes.len() as u64 } else { 0 }, Ordering::Relaxed);
                 Ok(())

@@ -367,18 +367,13 @@ impl Payload<'_> {
     }
 
     fn serve(&self, progress: &dyn Progress, cancel: &Cancel) -> Result<()> {
-        let mut buffer = Vec::new();
+        let mut buffers = [Vec::new(), Vec::new()];
         loop {
             cancel.check()?;
-            let piece = self.next.fetch_add(1, Ordering::Relaxed);
-            let at = self.targets.partition_point(|target| target.first <= piece);
-            let Some(target) = at.checked_sub(1).and_then(|at| self.targets.get(at)) else { return Ok(()) };
-            let Some(piece) =
-                target.pieces.get(piece - target.first).and_then(|it| usize::try_from(*it).ok())
-            else {
-                return Ok(());
-            };
-            if let Err(error) = self.piece(target, piece, &mut buffer, progress) {
+            // Two at a time: blocks are hashed in pairs.
+            let first = self.next.fetch_add(2, Ordering::Relaxed);
+            let Some(one) = self.nth(first) else { return Ok(()) };
+            if let Err(error) = self.two(one, self.nth(first + 1), &mut buffers, progress) {
                 // Other threads need not go on: this is not about the data.
                 self.next.store(usize::MAX / 2, Ordering::Relaxed);
                 return Err(error);
@@ -386,24 +381,67 @@ impl Payload<'_> {
         }
     }
 
-    fn piece(
+    /// A piece by its number among those of all files.
+    fn nth(&self, number: usize) -> Option<(&Target, usize)> {
+        let at = self.targets.partition_point(|target| target.first <= number);
+        let target = self.targets.get(at.checked_sub(1)?)?;
+        let piece = target.pieces.get(number - target.first)?;
+        Some((target, usize::try_from(*piece).ok()?))
+    }
+
+    fn two(
         &self,
-        target: &Target,
-        piece: usize,
-        buffer: &mut Vec<u8>,
+        one: (&Target, usize),
+        other: Option<(&Target, usize)>,
+        [buffer, other_buffer]: &mut [Vec<u8>; 2],
         progress: &dyn Progress,
     ) -> Result<()> {
+        let read = self.read(one, buffer, progress)?;
+        let other = match other {
+            Some(other) if self.read(other, other_buffer, progress)? => Some(other),
+            _ => None,
+        };
+        let one = Some(one).filter(|_| read);
+        match (one, other) {
+            (Some((target, one)), Some((of, other))) if std::ptr::eq(target, of) => {
+                for checked in target.checks.check_two([(one, buffer), (other, other_buffer)]) {
+                    self.judge(target, checked);
+                }
+            }
+            alone => {
+                for ((target, piece), bytes) in [alone.0, alone.1]
+                    .into_iter()
+                    .zip([buffer, other_buffer])
+                    .filter_map(|(it, bytes)| Some((it?, bytes)))
+                {
+                    self.judge(target, target.checks.check(piece, bytes));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the stored bytes of a piece; false where there is nothing to prove, or the file can't be read, which is told once.
+    fn read(
+        &self,
+        (target, piece): (&Target, usize),
+        buffer: &mut Vec<u8>,
+        progress: &dyn Progress,
+    ) -> Result<bool> {
         let Some(range) = target.checks.stored(piece).filter(|_| target.checks.covers(piece)) else {
-            return Ok(());
+            return Ok(false);
         };
         let len = range.end - range.start;
+        progress.advance(len);
         if target.lost.load(Ordering::Relaxed) {
-            progress.advance(len);
-            return Ok(());
+            return Ok(false);
         }
         buffer.resize(usize::try_from(len).unwrap_or_default(), 0);
         match self.source.read_stored_at(target.file, range.start, buffer) {
-            Ok(()) => {}
+            Ok(()) => {
+                self.bytes.fetch_add(len, Ordering::Relaxed);
+                Ok(true)
+            }
             Err(error) if is_data(&error) => {
                 if !target.lost.swap(true, Ordering::Relaxed) {
                     let code = if error.kind() == ErrorKind::NotFound {
@@ -413,13 +451,14 @@ impl Payload<'_> {
                     };
                     self.tell(target, code, &error.to_string(), &(0..u64::MAX));
                 }
-                progress.advance(len);
-                return Ok(());
+                Ok(false)
             }
-            Err(error) => return Err(error),
+            Err(error) => Err(error),
         }
-        self.bytes.fetch_add(len, Ordering::Relaxed);
-        if let Err(Bad { range, stored, what, message }) = target.checks.check(piece, buffer) {
+    }
+
+    fn judge(&self, target: &Target, checked: std::result::Result<bool, Bad>) {
+        if let Err(Bad { range, stored, what, message }) = checked {
             let code = match what {
                 Differs::Block => FindingCode::BlockMismatch,
                 Differs::Record => FindingCode::CrcMismatch,
@@ -427,8 +466,6 @@ impl Payload<'_> {
             let text = format!("bytes {}..{}: {message}", stored.start, stored.end);
             self.tell(target, code, &text, &range);
         }
-        progress.advance(len);
-        Ok(())
     }
 
     /// A finding for each tensor that the bytes hold.
