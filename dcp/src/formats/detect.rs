@@ -86,21 +86,20 @@ fn weights_text(weights: &hf::Weights, folder: &hf::Folder) -> String {
     }
 }
 
-/// A root has a commit log; a step has a manifest named by its digest.
+/// A root has a commit log; a step has a manifest named by its digest. One record will do: a log may have many.
 fn native(path: &Path) -> Option<String> {
-    let names = |folder: &Path| -> Vec<String> {
+    let names = |folder: &Path| {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+        entries.filter_map(|entry| entry.file_name().into_string().ok())
     };
-    let is_record = |name: &String| {
+    let is_record = |name: String| {
         name.strip_suffix(".json")
             .is_some_and(|digits| digits.len() == 20 && digits.bytes().all(|b| b.is_ascii_digit()))
     };
-    let records = names(&path.join("commits")).iter().filter(|name| is_record(name)).count();
-    if records > 0 {
-        return Some(format!("a commit log of {records} records"));
+    if names(&path.join("commits")).any(is_record) {
+        return Some("a commit log".to_owned());
     }
-    let manifest = names(path).into_iter().find(|name| {
+    let manifest = names(path).find(|name| {
         let digest = name.strip_prefix("manifest-").and_then(|rest| rest.strip_suffix(".sqlite"));
         digest.is_some_and(|digest| digest.len() == 64)
     });
