@@ -52,24 +52,8 @@ enum Chore {
         #[command(subcommand)]
         what: Benchmark,
     },
-    /// Prove that no crash of the machine loses or mixes a checkpoint
-    Crash(prove::Size),
-    /// Prove that no process that is killed loses or mixes a checkpoint
-    Killer(prove::Size),
-    /// Prove that commits are neither lost nor doubled on a store that loses acknowledgements
-    Flaky(prove::Size),
-    /// Prove commit, collection and retention in every order of events, within a bound
-    Model(prove::Size),
-    /// Measure what it takes to find the newest of many commits
-    Newest(prove::Size),
-    /// Prove that every single fault of what is stored is found, named, and never loaded
-    Faults(prove::Size),
-    /// Feed all parsers of bytes from outside with bytes changed by chance: none panics, hangs, or takes more memory than it may
-    Fuzz(prove::Size),
-    /// Prove that copies of a store, stopped anywhere, are recognised for what they are
-    Copies(prove::Size),
-    /// Rebuild the published failures of other stores, and show what catches each here
-    Museum(prove::Size),
+    #[command(flatten)]
+    Proof(prove::One),
     /// Run all proofs of the store
     Prove(prove::Size),
     /// Everything that `.ci/run` does
@@ -122,15 +106,7 @@ fn run(chore: Chore) -> Result<ExitCode, Error> {
         Chore::Bench { what: Benchmark::Store(options) } => done(|| bench::store::run(&options)),
         Chore::Bench { what: Benchmark::Codecs(options) } => done(|| bench::codecs::run(&options)),
         Chore::Bench { what: Benchmark::Trainer(options) } => done(|| bench::trainer::run(&options)),
-        Chore::Crash(size) => done(|| prove::one(prove::Proof::Crash, &size)),
-        Chore::Killer(size) => done(|| prove::one(prove::Proof::Killer, &size)),
-        Chore::Flaky(size) => done(|| prove::one(prove::Proof::Flaky, &size)),
-        Chore::Model(size) => done(|| prove::one(prove::Proof::Model, &size)),
-        Chore::Newest(size) => done(|| prove::one(prove::Proof::Newest, &size)),
-        Chore::Faults(size) => done(|| prove::one(prove::Proof::Faults, &size)),
-        Chore::Fuzz(size) => done(|| prove::one(prove::Proof::Fuzz, &size)),
-        Chore::Copies(size) => done(|| prove::one(prove::Proof::Copies, &size)),
-        Chore::Museum(size) => done(|| prove::one(prove::Proof::Museum, &size)),
+        Chore::Proof(proof) => done(|| prove::one(&proof)),
         Chore::Prove(size) => done(|| prove::all(&size)),
         Chore::Ci => done(ci::run),
         Chore::Arrows => done(arrows::run),

@@ -2,32 +2,72 @@
 //!
 //! Quick sizes are built as the tests are, so that nothing is compiled twice; full sizes are built optimised.
 
-use clap::{Args, ValueEnum};
+use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand, ValueEnum};
 
 use crate::error::Error;
 use crate::{process, python, test};
 
-/// One of the proofs.
+/// One of the proofs: the one list of them.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Proof {
-    /// Every state that a crash of the machine could leave behind
+    /// Prove that no crash of the machine loses or mixes a checkpoint
     Crash,
-    /// Real processes, killed at random moments
+    /// Prove that no process that is killed loses or mixes a checkpoint
     Killer,
-    /// Eight writers on a store that loses acknowledgements
+    /// Prove that commits are neither lost nor doubled on a store that loses acknowledgements
     Flaky,
-    /// Every order of events, within a bound
+    /// Prove commit, collection and retention in every order of events, within a bound
     Model,
-    /// What it takes to find the newest of many commits
+    /// Measure what it takes to find the newest of many commits
     Newest,
-    /// Single faults of what is stored
+    /// Prove that every single fault of what is stored is found, named, and never loaded
     Faults,
-    /// Parsers of bytes from outside
+    /// Feed all parsers of bytes from outside with bytes changed by chance: none panics, hangs, or takes more memory than it may
     Fuzz,
-    /// Copies that were stopped anywhere
+    /// Prove that copies of a store, stopped anywhere, are recognised for what they are
     Copies,
-    /// Published failures of other stores
+    /// Rebuild the published failures of other stores, and show what catches each here
     Museum,
+}
+
+/// A proof and its size, as a subcommand of its name.
+#[derive(Debug)]
+pub(crate) struct One {
+    proof: Proof,
+    size: Size,
+}
+
+impl Subcommand for One {
+    fn augment_subcommands(chores: Command) -> Command {
+        let proofs = Proof::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+        chores.subcommands(proofs.map(|proof| {
+            let command = Command::new(proof.get_name().to_owned());
+            Size::augment_args(command.about(proof.get_help().cloned().unwrap_or_default()))
+        }))
+    }
+
+    fn augment_subcommands_for_update(chores: Command) -> Command {
+        Self::augment_subcommands(chores)
+    }
+
+    fn has_subcommand(name: &str) -> bool {
+        Proof::from_str(name, false).is_ok()
+    }
+}
+
+impl FromArgMatches for One {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let none = || clap::Error::new(clap::error::ErrorKind::MissingSubcommand);
+        let (name, matches) = matches.subcommand().ok_or_else(none)?;
+        let proof = Proof::from_str(name, false)
+            .map_err(|why| clap::Error::raw(clap::error::ErrorKind::InvalidSubcommand, why))?;
+        Ok(Self { proof, size: Size::from_arg_matches(matches)? })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
 /// How much is tried.
@@ -42,7 +82,16 @@ pub(crate) struct Size {
 }
 
 /// Runs one proof; its figures go to stdout, as JSON.
-pub(crate) fn one(proof: Proof, size: &Size) -> Result<(), Error> {
+pub(crate) fn one(one: &One) -> Result<(), Error> {
+    run(one.proof, &one.size)
+}
+
+/// Runs all of them.
+pub(crate) fn all(size: &Size) -> Result<(), Error> {
+    Proof::value_variants().iter().try_for_each(|proof| run(*proof, size))
+}
+
+fn run(proof: Proof, size: &Size) -> Result<(), Error> {
     let name = proof.to_possible_value().map(|it| it.get_name().to_owned()).unwrap_or_default();
     let seed = size.seed.to_string();
     let mut environment = Vec::new();
@@ -62,7 +111,36 @@ pub(crate) fn one(proof: Proof, size: &Size) -> Result<(), Error> {
     process::run(test::cargo(&arguments).envs(environment), "what is bad is printed above")
 }
 
-/// Runs all of them.
-pub(crate) fn all(size: &Size) -> Result<(), Error> {
-    Proof::value_variants().iter().try_for_each(|proof| one(*proof, size))
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Arguments {
+        #[command(subcommand)]
+        one: One,
+    }
+
+    #[test]
+    fn every_proof_is_a_subcommand_of_its_name_that_says_what_it_is() {
+        for proof in Proof::value_variants() {
+            let name = proof.to_possible_value().unwrap().get_name().to_owned();
+            let one = Arguments::try_parse_from(["xtask", &name, "--full", "--seed", "7"]).unwrap().one;
+            assert_eq!(
+                (format!("{:?}", one.proof), one.size.full, one.size.seed),
+                (format!("{proof:?}"), true, 7)
+            );
+            let command = One::augment_subcommands(Command::new("xtask"));
+            assert!(
+                command
+                    .find_subcommand(&name)
+                    .unwrap()
+                    .get_about()
+                    .is_some_and(|it| !it.to_string().is_empty())
+            );
+        }
+        assert!(Arguments::try_parse_from(["xtask", "nothing"]).is_err());
+    }
 }
