@@ -8,6 +8,7 @@ pub(crate) mod codecs;
 mod convert;
 mod measurement;
 mod rows;
+mod served;
 pub(crate) mod store;
 pub(crate) mod trainer;
 

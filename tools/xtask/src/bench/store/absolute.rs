@@ -1,7 +1,6 @@
 //! Rows that are held against a number of the issue: each job in a new process, once a round.
 
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
@@ -13,12 +12,12 @@ use crate::{process, test};
 /// Fingerprints of so many bytes that are in memory.
 pub(super) fn prints(bench: &Bench<'_>) -> Result<Vec<Figure>, Error> {
     let gigabytes = &bench.options.gigabytes;
-    println!("fingerprints of {gigabytes} GB, all cores");
+    println!("fingerprints of {gigabytes} GB, two threads");
     // The targets are for 3 GB on two cores.
     let share = gigabytes.parse::<f64>().unwrap_or(f64::NAN) / 3.0;
     let mut figures = Vec::new();
     for (dtype, most) in [("f32", 0.5), ("bf16", 0.9), ("u8", 1.8)] {
-        let answers = (0..bench.rounds()).map(|_| bench.answer(&["prints", gigabytes, dtype]));
+        let answers = (0..bench.rounds()).map(|_| bench.answer(&["prints", gigabytes, dtype, "2"]));
         let answers = answers.collect::<Result<Vec<_>, _>>()?;
         let (took, used) = (of(&answers, "seconds", 1.0)?, of(&answers, "processor", 1.0)?);
         figures.push(Figure::new(
@@ -38,31 +37,18 @@ pub(super) fn inspect(bench: &Bench<'_>) -> Result<Vec<Figure>, Error> {
     fresh(&folder)?;
     let place = text(&folder)?;
     bench.answer(&["many", place, "1000"])?;
-    let cold = drop_caches();
-    let kind = if cold { "cold" } else { "warm: caches can't be dropped here" };
-    println!("inspect, {kind}");
-    let look = |place: &str| {
-        drop_caches();
-        let mut command = Command::new(&bench.ckpt);
-        command.args(["inspect", place, "--progress", "none"]);
-        // What is read from the program's own file is not the store's doing.
-        warm(&bench.ckpt)?;
-        let began = Instant::now();
-        let output = process::output(&mut command)?;
-        let seconds = began.elapsed().as_secs_f64();
-        if output.status.success() {
-            return Ok(seconds * 1e3);
-        }
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        Err(process::failed(&command, &output.status.to_string(), &said))
-    };
-    let many = Spread::of((0..bench.rounds()).map(|_| look(place)).collect::<Result<Vec<_>, _>>()?);
-    let mut figures = vec![Figure::new(
-        format!("ckpt inspect, 1,000 tensors, {kind}"),
-        "ms",
-        many,
-        Some(Target::AtMost(20.0)),
-    )];
+    let mut figures = Vec::new();
+    if drop_caches() {
+        println!("inspect, after the system has dropped all its caches");
+        let target = Some(Target::AtMost(20.0));
+        let what = "ckpt inspect, 1,000 tensors, the checkpoint cold, the program warm";
+        figures.push(Figure::new(what, "ms", looks(bench, place, Caches::OfTheCheckpoint)?, target));
+        let what = "ckpt inspect, 1,000 tensors, everything cold: program, libraries, checkpoint";
+        figures.push(Figure::new(what, "ms", looks(bench, place, Caches::All)?, target));
+    }
+    println!("inspect, warm");
+    let what = "ckpt inspect, 1,000 tensors, everything warm";
+    figures.push(Figure::new(what, "ms", looks(bench, place, Caches::None)?, None));
     let commits = bench.options.commits.to_string();
     // A memory-backed folder: ten thousand records, each synced, are minutes of a disk's time.
     let root = bench.memory.join("log");
@@ -73,20 +59,58 @@ pub(super) fn inspect(bench: &Bench<'_>) -> Result<Vec<Figure>, Error> {
     let opened = each(bench, |bench| Ok(number(&bench.answer(&["open", place])?, "seconds")? * 1e3))?;
     let target = Some(Target::AtMost(30.0));
     figures.push(Figure::new(format!("open the newest of {commits} commits"), "ms", opened, target));
-    let shown = Spread::of((0..bench.rounds()).map(|_| look(place)).collect::<Result<Vec<_>, _>>()?);
     figures.push(Figure::new(
-        format!("ckpt inspect of the newest of {commits} commits"),
+        format!("ckpt inspect of the newest of {commits} commits, start-up included"),
         "ms",
-        shown,
+        looks(bench, place, Caches::None)?,
         target,
     ));
     fs::remove_dir_all(&root).map_err(Error::path("remove", &root))?;
     Ok(figures)
 }
 
+/// Which caches are dropped before a command.
+#[derive(Clone, Copy)]
+enum Caches {
+    None,
+    /// All are, and the program is started once without looking at the checkpoint.
+    OfTheCheckpoint,
+    All,
+}
+
+/// Milliseconds that `ckpt inspect` takes, in a new process each time.
+fn looks(bench: &Bench<'_>, place: &str, caches: Caches) -> Result<Spread, Error> {
+    let start = |words: &[&str]| {
+        let mut command = Command::new(&bench.ckpt);
+        command.args(words);
+        let began = Instant::now();
+        let output = process::output(&mut command)?;
+        let milliseconds = began.elapsed().as_secs_f64() * 1e3;
+        if output.status.success() {
+            return Ok(milliseconds);
+        }
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Err(process::failed(&command, &output.status.to_string(), &said))
+    };
+    let look = |_| {
+        match caches {
+            Caches::None => {}
+            Caches::All => drop(drop_caches()),
+            Caches::OfTheCheckpoint => {
+                drop_caches();
+                // Its pages that any `inspect` needs, and the system's libraries.
+                start(&["inspect", "--help"])?;
+                fs::read(&bench.ckpt).map(drop).map_err(Error::path("read", &bench.ckpt))?;
+            }
+        }
+        start(&["inspect", place, "--progress", "none"])
+    };
+    Ok(Spread::of((0..bench.rounds()).map(look).collect::<Result<Vec<_>, _>>()?))
+}
+
 /// Two million shard records.
 pub(super) fn scale(bench: &Bench<'_>) -> Result<Vec<Figure>, Error> {
-    println!("a 405B model on 8,960 ranks: more than two million shard records");
+    println!("a 405B model on 8,960 ranks: more than two million shard records; all cores");
     let folder = bench.memory.join("scale");
     let (mut wrote, mut opened) = (Vec::new(), Vec::new());
     for _ in 0..bench.rounds() {
@@ -104,14 +128,19 @@ pub(super) fn scale(bench: &Bench<'_>) -> Result<Vec<Figure>, Error> {
         Figure::new("shard records", "", of(&wrote, "shards", 1.0)?, Some(Target::AtLeast(2e6))),
         Figure::new("manifest", "MB", of(&wrote, "bytes", 1e6)?, None),
         Figure::new("plan: layout, writers, digest", "s", of(&wrote, "plan", 1.0)?, None),
-        Figure::new("check: chunks by tensor, cover", "s", of(&wrote, "check", 1.0)?, None),
-        Figure::new("encode and hash the manifest", "s", of(&wrote, "encode", 1.0)?, None),
-        Figure::new("plan, check and write", "s", of(&wrote, "seconds", 1.0)?, Some(Target::AtMost(2.0))),
         Figure::new(
-            "  headers of all blobs, as a commit compares them",
+            "heads: all blobs laid out, their headers made and hashed",
             "s",
             of(&wrote, "heads", 1.0)?,
             None,
+        ),
+        Figure::new("check: chunks by tensor, cover", "s", of(&wrote, "check", 1.0)?, None),
+        Figure::new("encode and hash the manifest", "s", of(&wrote, "encode", 1.0)?, None),
+        Figure::new(
+            "all of these and the write",
+            "s",
+            of(&wrote, "seconds", 1.0)?,
+            Some(Target::AtMost(2.0)),
         ),
         Figure::new("  processor time of it, all threads", "s", of(&wrote, "processor", 1.0)?, None),
         Figure::new("  peak memory", "GiB", of(&wrote, "peak_bytes", gib)?, Some(Target::AtMost(1.0))),
@@ -121,14 +150,18 @@ pub(super) fn scale(bench: &Bench<'_>) -> Result<Vec<Figure>, Error> {
     ])
 }
 
-/// Everything from the first crate on, into a folder of its own.
+/// Everything from the first crate on, into a folder of its own, which is empty: nothing that was built before is used.
 pub(super) fn build(bench: &Bench<'_>) -> Result<Vec<Figure>, Error> {
-    println!("a cold release build of the default features");
+    println!("a cold release build of the default features, two jobs");
     let folder = bench.disk.join("build");
     fresh(&folder)?;
+    // What crates.io has is there before: this is about compiling.
+    process::run(&mut test::cargo(&["fetch", "--quiet", "--locked"]), "cargo's own message is above")?;
     let began = Instant::now();
-    let mut command = test::cargo(&["build", "--release", "--quiet", "--package", "ckpt"]);
-    process::run(command.env("CARGO_TARGET_DIR", &folder), "the build failed")?;
+    let mut command = test::cargo(&["build", "--release", "--quiet", "--locked", "--jobs", "2"]);
+    // A wrapper would answer from a cache.
+    command.env("CARGO_TARGET_DIR", &folder).env_remove("RUSTC_WRAPPER").env("CARGO_BUILD_RUSTC_WRAPPER", "");
+    process::run(&mut command, "the build failed")?;
     let minutes = began.elapsed().as_secs_f64() / 60.0;
     Ok(vec![Figure::new("cold release build", "min", Spread::of([minutes]), Some(Target::AtMost(5.0)))])
 }
@@ -150,8 +183,4 @@ fn number(answer: &serde_json::Value, key: &str) -> Result<f64, Error> {
 /// Whether the system let its caches go.
 fn drop_caches() -> bool {
     process::output(&mut Command::new("sync")).is_ok() && fs::write("/proc/sys/vm/drop_caches", "3").is_ok()
-}
-
-fn warm(file: &Path) -> Result<(), Error> {
-    fs::read(file).map(drop).map_err(Error::path("read", file))
 }

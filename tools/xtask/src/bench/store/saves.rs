@@ -5,20 +5,32 @@ use std::fs;
 use std::process::Command;
 use std::time::Instant;
 
-use super::served::Served;
+use serde::Deserialize;
+
 use super::{Bench, Figure, Target, fresh, text};
 use crate::bench::Spread;
+use crate::bench::served::Served;
 use crate::error::Error;
 use crate::{process, repository};
 
 /// Seconds of each round, by way.
 type Runs = BTreeMap<&'static str, Vec<f64>>;
 
+/// What our half says of one job.
+#[derive(Clone, Copy, Debug, Deserialize)]
+struct Took {
+    seconds: f64,
+    bytes: u64,
+}
+
+/// Who does the jobs, ours or torch's.
+type Worker = Served<Took>;
+
 /// A RAM-backed folder: the code alone.
 pub(super) fn in_memory(bench: &Bench<'_>) -> Result<Vec<Figure>, Error> {
     println!("save of {} GB of f32 by four ranks, in memory", bench.options.gigabytes);
-    let mut ours = Served::start(bench.ours(&["turns", &bench.options.gigabytes]))?;
-    let mut torch = Served::start(torch(bench)?)?;
+    let mut ours = Worker::start(bench.ours(&["turns", &bench.options.gigabytes]))?;
+    let mut torch = Worker::start(torch(bench)?)?;
     let folder = bench.memory.join("turn");
     let mut runs = Runs::new();
     let ways = ["processes", "threads", "torch", "copy"];
@@ -42,7 +54,7 @@ pub(super) fn in_memory(bench: &Bench<'_>) -> Result<Vec<Figure>, Error> {
         seconds("ours, four processes", &runs, "processes"),
         seconds("ours, four threads", &runs, "threads"),
         seconds("torch `dcp.save`, four gloo processes", &runs, "torch"),
-        seconds("floor: SHA-256 and a plain write, all cores", &runs, "copy"),
+        seconds("floor: SHA-256, two at once, and a plain write, all cores", &runs, "copy"),
         ratio("times as fast as torch, processes", &runs, "torch", "processes", Some(3.0)),
         ratio("times as fast as torch, threads", &runs, "torch", "threads", None),
         ratio("of the floor's speed, processes", &runs, "copy", "processes", None),
@@ -54,7 +66,7 @@ pub(super) fn in_memory(bench: &Bench<'_>) -> Result<Vec<Figure>, Error> {
 }
 
 /// `ckpt verify` as a user starts it, and a loop that reads and hashes the same files.
-fn verify(bench: &Bench<'_>, ours: &mut Served) -> Result<Vec<Figure>, Error> {
+fn verify(bench: &Bench<'_>, ours: &mut Worker) -> Result<Vec<Figure>, Error> {
     println!("verify of it");
     let folder = bench.memory.join("turn");
     fresh(&folder)?;
@@ -79,7 +91,7 @@ fn verify(bench: &Bench<'_>, ours: &mut Served) -> Result<Vec<Figure>, Error> {
     })?;
     Ok(vec![
         seconds("ckpt verify, start-up included", &runs, "verify"),
-        seconds("floor: reads of a MiB and their SHA-256, all cores", &runs, "read"),
+        seconds("floor: reads and SHA-256, two MiB at once, all cores", &runs, "read"),
         ratio("of the floor's speed", &runs, "read", "verify", Some(0.95)),
     ])
 }
@@ -87,7 +99,7 @@ fn verify(bench: &Bench<'_>, ours: &mut Served) -> Result<Vec<Figure>, Error> {
 /// A disk: what is measured there is the disk.
 pub(super) fn on_disk(bench: &Bench<'_>) -> Result<Vec<Figure>, Error> {
     println!("save of {} GB of f32 by four ranks, on disk", bench.options.gigabytes);
-    let mut ours = Served::start(bench.ours(&["turns", &bench.options.gigabytes]))?;
+    let mut ours = Worker::start(bench.ours(&["turns", &bench.options.gigabytes]))?;
     let folder = bench.disk.join("turn");
     let mut runs = Runs::new();
     rounds(bench, &["threads", "sync"], &mut runs, |way, step| {

@@ -1,12 +1,11 @@
 //! A process that does some steps whenever it is told to, and says how long they took.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 
 use serde::Deserialize;
 
+use crate::bench::served::Served;
 use crate::error::Error;
-use crate::process;
 
 /// Of Linux's `USER_HZ`, on every machine that it runs torch on.
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -46,52 +45,30 @@ impl Answer {
 
 /// The process. It ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct Turns {
-    command: Command,
-    child: Child,
-    ask: Option<ChildStdin>,
-    hear: BufReader<ChildStdout>,
-}
+pub(super) struct Turns(Served<Answer>);
 
 impl Turns {
     pub(super) fn start(mut command: Command) -> Result<Self, Error> {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).env("OMP_NUM_THREADS", "1");
-        let spawned = command.spawn();
-        let mut child =
-            spawned.map_err(|source| Error::Start { command: process::shown(&command), source })?;
-        let missing = || Error::Missing { what: "a pipe".to_owned(), remedy: "try again".to_owned() };
-        let (ask, hear) = (child.stdin.take(), child.stdout.take().ok_or_else(missing)?);
-        Ok(Self { command, child, ask, hear: BufReader::new(hear) })
+        command.env("OMP_NUM_THREADS", "1");
+        Served::start(command).map(Self)
     }
 
     /// Has it do `steps` steps.
     pub(super) fn go(&mut self, steps: usize) -> Result<Answer, Error> {
         let before = self.processor();
-        let asked = self.ask.as_mut().map(|ask| writeln!(ask, "{steps}").and_then(|()| ask.flush()));
-        let mut line = String::new();
-        let heard = self.hear.read_line(&mut line);
-        if !matches!((asked, heard), (Some(Ok(())), Ok(1..))) {
-            let status =
-                self.child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
-            return Err(process::failed(&self.command, &status, "see its own message above"));
-        }
-        let mut answer: Answer = serde_json::from_str(&line).map_err(|source| self.unreadable(source))?;
+        let mut answer = self.0.go(&steps.to_string())?;
         answer.processor = self.processor() - before;
         if answer.steps.len() == steps && answer.loss.is_finite() {
             return Ok(answer);
         }
-        Err(process::failed(&self.command, "still running", &format!("a turn of {steps} steps gave {line}")))
+        Err(self.0.failed("still running", &format!("a turn of {steps} steps gave {answer:?}")))
     }
 
     /// Seconds of processor time since it began.
     fn processor(&self) -> f64 {
-        let said = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()));
+        let said = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id()));
         let ticks = said.ok().and_then(|said| ticks(&said));
         ticks.map_or(f64::NAN, |ticks| ticks / TICKS_PER_SECOND)
-    }
-
-    fn unreadable(&self, source: serde_json::Error) -> Error {
-        Error::Answer { command: process::shown(&self.command), source }
     }
 }
 
@@ -100,14 +77,6 @@ fn ticks(stat: &str) -> Option<f64> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace().skip(11).map(str::parse::<f64>);
     Some(fields.next()?.ok()? + fields.next()?.ok()?)
-}
-
-impl Drop for Turns {
-    fn drop(&mut self) {
-        drop(self.ask.take());
-        // It has nothing left to say, and its failure would have been seen in its turn.
-        let _ = self.child.wait();
-    }
 }
 
 #[cfg(test)]
