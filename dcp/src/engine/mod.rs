@@ -17,7 +17,9 @@
 //! * blocks of a compressed file are written in its order: threads hand them over as they are ready, and what waits for
 //!   earlier ones is bounded;
 //! * nothing of a target is visible before all of it is written and proven; a stopped run's finished files are not
-//!   written again.
+//!   written again;
+//! * several workers may write one plan: each its [`Share`] of the files, and whoever finds all of them finished proves and
+//!   commits the whole.
 
 pub(crate) mod blame;
 mod cache;
@@ -39,6 +41,7 @@ pub(crate) mod reader;
 mod room;
 mod rows;
 mod run;
+mod share;
 pub(crate) mod tensors;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -49,4 +52,5 @@ pub use options::{LEAST_MEMORY, Report, RunOptions, Verify};
 pub use plan::{CopyPlan, SourceRef};
 pub use read::{RegionReader, read_region};
 pub use rows::{RowMap, RowRun};
-pub use run::run;
+pub use run::{Ending, run, run_share};
+pub use share::{Share, ShareError};

@@ -62,9 +62,9 @@ pub struct Report {
     pub seconds: f64,
     /// Most bytes that buffers and cache could hold together.
     pub peak_memory: u64,
-    /// Files of the target.
+    /// Files of the target that were this worker's to write: all where it is the only one.
     pub files: usize,
-    /// Files that an earlier, stopped run had finished.
+    /// Those of them that an earlier, stopped run had finished.
     pub skipped_files: usize,
     /// Rounds over the source, each with at most `open_files` files.
     pub passes: usize,
@@ -72,7 +72,7 @@ pub struct Report {
     pub bytes_verified: u64,
     /// Tensors whose fingerprint was equal to the one that the source had recorded.
     pub proven: usize,
-    /// Fingerprint of every tensor of the target, in order.
+    /// Fingerprint of every tensor of the target, in order; none where other workers' files are missing.
     pub fingerprints: Vec<(TensorId, Fingerprint)>,
 }
 

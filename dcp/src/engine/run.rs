@@ -30,8 +30,8 @@ use super::{
     tensors::Tensors,
 };
 use crate::{
-    Cancel, Committed, Error, FileDone, FileEntry, Place, Progress, Result, Sink, Source, TargetLayout,
-    Written,
+    Cancel, Committed, Error, ErrorKind, FileDone, FileEntry, Place, Progress, Result, Sink, Source,
+    TargetLayout, Written,
     fingerprint::{Fingerprint, FingerprintSum},
 };
 
@@ -50,11 +50,24 @@ const PER_DECODER: u64 = 3 << 20;
 /// What a cast adds: the block as it was, of elements at most four times as wide.
 const PER_CAST: u64 = 4 << 20;
 
+/// How a worker's part of a run ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ending {
+    /// All files were finished, and the target is visible.
+    Committed(Committed),
+    /// This worker's are finished, and others' are not: so many are missing.
+    Waiting {
+        /// Files of other workers that are not finished.
+        missing: usize,
+    },
+}
+
 /// Copies what the plan says from a source to a sink, and makes it visible.
 ///
 /// # Errors
 /// `Incompatible` for a plan that does not fit, `Corrupt` (file, tensor and range named) where the source contradicts
-/// itself, `Cancelled`, and what the sink says. Nothing is visible then.
+/// itself, `Cancelled`, and what the sink says; `Conflict` where the sink writes only a share and the others are not finished. Nothing
+/// is visible then.
 pub fn run(
     source: &dyn Source,
     sink: &mut dyn Sink,
@@ -63,6 +76,27 @@ pub fn run(
     progress: &dyn Progress,
     cancel: &Cancel,
 ) -> Result<(Committed, Report)> {
+    match run_share(source, sink, plan, options, progress, cancel)? {
+        (Ending::Committed(committed), report) => Ok((committed, report)),
+        (Ending::Waiting { missing }, _) => {
+            Err(Error::new(ErrorKind::Conflict, format!("{missing} files of other workers are not finished")))
+        }
+    }
+}
+
+/// Copies this worker's share, which is all of it where the sink says so. Who finds all files finished proves the whole and makes it
+/// visible; of several who do so at once, all succeed, with one commit.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_share(
+    source: &dyn Source,
+    sink: &mut dyn Sink,
+    plan: &CopyPlan,
+    options: &RunOptions,
+    progress: &dyn Progress,
+    cancel: &Cancel,
+) -> Result<(Ending, Report)> {
     let began = Instant::now();
     let tensors = Tensors::new(source.catalog());
     let jobs = plan.jobs(source.catalog(), &tensors)?;
@@ -75,16 +109,18 @@ pub fn run(
     let layout = sink.layout(&plan.spec)?;
     let work = piecework(&jobs, &layout)?;
     let finished = finished(sink, &layout)?;
-    let skipped_files = finished.len();
+    let sizes: Vec<u64> = layout.files.iter().map(|file| file.size).collect();
+    let mine = sink.share().files(&sizes);
+    let skipped_files = finished.keys().filter(|file| mine.contains(file)).count();
     let reader = Reader::shared(source, options.verify, budget.cache);
-    let wanted = |file| !finished.contains_key(&file);
+    let wanted = |file| mine.contains(&file) && !finished.contains_key(&file);
     let queue = Queue::new(&work, wanted, options.open_files.get(), budget.cache / 2, budget.threads);
     let queue = if coded { queue.in_file_order() } else { queue };
     let passes = queue.passes;
     let copy = Copy {
         jobs: &jobs,
         work: &work,
-        files: files(sink, &layout, &work, &finished)?,
+        files: files(sink, &layout, &work, wanted)?,
         tensors: &tensors,
         reader: &reader,
         queue,
@@ -100,10 +136,16 @@ pub fn run(
     progress.begin("copy", needed);
     let (written, done) = copy.all(budget.threads)?;
     progress.end();
-    let files = in_order(done, &layout)?;
-    let (fingerprints, proven) = prove(source, &jobs, &files)?;
     cancel.check()?;
-    let committed = sink.commit(&Written { files, fingerprints: fingerprints.clone() })?;
+    let (ending, fingerprints, proven) = match all_files(sink, done, &layout)? {
+        Ok(files) => {
+            let (fingerprints, proven) = prove(source, &jobs, &files)?;
+            cancel.check()?;
+            let committed = sink.commit(&Written { files, fingerprints: fingerprints.clone() })?;
+            (Ending::Committed(committed), fingerprints, proven)
+        }
+        Err(missing) => (Ending::Waiting { missing }, Vec::new(), 0),
+    };
     let counts = reader.counts();
     let ids = jobs.iter().map(|job| job.entry.id());
     #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
@@ -116,14 +158,14 @@ pub fn run(
         reads: counts.reads,
         seconds: began.elapsed().as_secs_f64(),
         peak_memory: budget.total,
-        files: layout.files.len(),
+        files: mine.len(),
         skipped_files,
         passes,
         bytes_verified: counts.verified,
         proven,
         fingerprints: ids.zip(fingerprints).collect(),
     };
-    Ok((committed, report))
+    Ok((ending, report))
 }
 
 /// What threads share.
@@ -333,13 +375,13 @@ fn files<'l>(
     sink: &dyn Sink,
     layout: &'l TargetLayout,
     work: &[Piecework],
-    finished: &HashMap<usize, FileDone>,
+    wanted: impl Fn(usize) -> bool,
 ) -> Result<HashMap<usize, FileWork<'l>>> {
     let mut chunks: HashMap<usize, Vec<&Piecework>> = HashMap::new();
     for chunk in work {
         chunks.entry(chunk.file).or_default().push(chunk);
     }
-    let wanted = layout.files.iter().enumerate().filter(|(at, _)| !finished.contains_key(at));
+    let wanted = layout.files.iter().enumerate().filter(|(at, _)| wanted(*at));
     let needs = sink.needs();
     wanted
         .map(|(at, file)| {
@@ -349,13 +391,21 @@ fn files<'l>(
         .collect()
 }
 
-fn in_order(mut done: HashMap<usize, FileDone>, layout: &TargetLayout) -> Result<Vec<FileDone>> {
-    let files = layout.files.iter().enumerate();
-    files
-        .map(|(at, file)| {
-            done.remove(&at).ok_or_else(|| Error::internal(format!("{} was never finished", file.path)))
-        })
-        .collect()
+/// All files in order, what other workers finished among them; or how many are missing.
+fn all_files(
+    sink: &dyn Sink,
+    mut done: HashMap<usize, FileDone>,
+    layout: &TargetLayout,
+) -> Result<std::result::Result<Vec<FileDone>, usize>> {
+    let open: Vec<usize> = (0..layout.files.len()).filter(|file| !done.contains_key(file)).collect();
+    if !open.is_empty() {
+        done.extend(sink.finished_by_others(&open)?.into_iter().map(|done| (done.file, done)));
+    }
+    let files: Vec<FileDone> = (0..layout.files.len()).filter_map(|at| done.remove(&at)).collect();
+    Ok(match layout.files.len() - files.len() {
+        0 => Ok(files),
+        missing => Err(missing),
+    })
 }
 
 /// Adds up the fingerprints, and compares them with those that the source recorded; how many were proven so.

@@ -185,7 +185,6 @@ pub fn prepare(catalog: &Catalog, request: &Request) -> Result<Prepared> {
         to: mesh.clone(),
         stage_split: split.clone(),
         rules: rules_of(&named.registry),
-        workers: 1,
         cost: cost(catalog, request, &chosen, &named, &layout)?,
     };
     let digest = digest(&plan, request, &named.registry)?.to_string();

@@ -8,7 +8,7 @@ use super::Cost;
 use crate::{Layout, LayoutError, Mesh, StageSplit};
 
 /// Version of the plan's JSON. A reader refuses others.
-pub const PLAN_VERSION: u32 = 1;
+pub const PLAN_VERSION: u32 = 2;
 
 /// The placement rule of one tensor, as the plan applies it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,8 +38,6 @@ pub struct Plan {
     pub stage_split: StageSplit,
     /// The rule of every tensor, in the registry's order.
     pub rules: Vec<TensorRule>,
-    /// Number of workers that share the work.
-    pub workers: u32,
     /// What it takes.
     pub cost: Cost,
 }
@@ -50,8 +48,8 @@ impl Plan {
     /// # Errors
     /// None in practice: every field has a JSON form.
     pub fn digest_text(&self) -> serde_json::Result<String> {
-        let Self { version, source, attempt, from, to, stage_split, rules, workers, cost: _ } = self;
-        serde_json::to_string(&(version, source, attempt, from, to, stage_split, rules, workers))
+        let Self { version, source, attempt, from, to, stage_split, rules, cost: _ } = self;
+        serde_json::to_string(&(version, source, attempt, from, to, stage_split, rules))
     }
 
     /// The target's layout: the plan's rules put on `registry`, which is the source's.
@@ -68,23 +66,5 @@ impl Plan {
             let _ = ruled.push(fqn::Entry { placement, ..entry.clone() });
         }
         Layout::new(&ruled, &self.to, &self.stage_split)
-    }
-
-    /// Whether `tensor` (a position in the registry) of weight `bytes` falls to `worker`: largest first to the least
-    /// laden, so shares are balanced and every worker computes the same. `bytes` holds the size of every tensor.
-    #[must_use]
-    pub fn share(&self, bytes: &[u64], worker: u32) -> Vec<usize> {
-        let mut order: Vec<usize> = (0..bytes.len()).collect();
-        order.sort_by_key(|at| (std::cmp::Reverse(bytes.get(*at)), *at));
-        let mut loads: std::collections::BinaryHeap<_> =
-            (0..self.workers.max(1)).map(|worker| std::cmp::Reverse((0_u64, worker))).collect();
-        let mut mine = Vec::new();
-        for at in order {
-            let Some(std::cmp::Reverse((load, least))) = loads.pop() else { break };
-            loads.push(std::cmp::Reverse((load.saturating_add(bytes.get(at).copied().unwrap_or(0)), least)));
-            mine.extend((least == worker).then_some(at));
-        }
-        mine.sort_unstable();
-        mine
     }
 }

@@ -1,4 +1,4 @@
-//! Plans: cost against the moves made, folds, shares of workers, JSON.
+//! Plans: cost against the moves made, folds, JSON.
 
 use std::borrow::Cow;
 
@@ -43,7 +43,6 @@ fn plan(from: &str, to: &str) -> (Plan, Layout) {
         to,
         stage_split: StageSplit::Auto,
         rules: rules.collect(),
-        workers: 3,
         cost: Cost::count(&registry, Some(&from), &target, chunks, budget).unwrap(),
     };
     (plan, target)
@@ -95,18 +94,6 @@ fn a_plan_reads_back_from_json_and_its_digest_leaves_the_cost_out() {
     let other = Plan { attempt: "a2".into(), ..plan.clone() };
     assert_ne!(other.digest_text().unwrap(), plan.digest_text().unwrap());
     assert!(serde_json::from_str::<Plan>(&text.replacen("\"version\"", "\"unknown\"", 1)).is_err());
-}
-
-#[test]
-fn workers_share_every_tensor_once_and_evenly() {
-    let (plan, _) = plan("1", "2");
-    let bytes: Vec<u64> = (0..40).map(|n| 100 + n % 7).collect();
-    let shares: Vec<Vec<usize>> = (0..3).map(|worker| plan.share(&bytes, worker)).collect();
-    let mut all = shares.concat();
-    all.sort_unstable();
-    assert_eq!(all, (0..40).collect::<Vec<_>>());
-    let loads: Vec<u64> = shares.iter().map(|share| share.iter().map(|at| bytes[*at]).sum()).collect();
-    assert!(loads.iter().max().unwrap() - loads.iter().min().unwrap() <= 106, "{loads:?}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
-use crate::{output, progress, subset::Share, target::Target};
+use crate::{output, progress, subset::Share, target::Target, verbs::Worker};
 
 const DEFAULT_MEMORY: &str = "512MiB";
 
@@ -400,6 +400,10 @@ pub(crate) struct Convert {
     /// Compress a native target: none, zstd, planes (byte planes, then zstd), or by role: exp_avg=planes,param=none.
     #[arg(long, value_name = "CODEC")]
     pub(crate) codec: Option<dcp::codec::Codecs>,
+    /// Write only this share of the files, as one of several workers: i/N, auto (as torchrun, SLURM or Open MPI say) or auto/N
+    /// (Kubernetes). Who finishes last commits.
+    #[arg(long, env = "CKPT_WORKER", value_name = "I/N", help_heading = "Performance")]
+    pub(crate) worker: Option<Worker>,
     #[command(flatten)]
     pub(crate) naming: Naming,
     #[command(flatten)]
@@ -440,6 +444,10 @@ pub(crate) struct Reshard {
     /// Compress the target: none, zstd, planes (byte planes, then zstd), or by role: exp_avg=planes,param=none.
     #[arg(long, value_name = "CODEC")]
     pub(crate) codec: Option<dcp::codec::Codecs>,
+    /// Write only this share of the files, as one of several workers: i/N, auto (as torchrun, SLURM or Open MPI say) or auto/N
+    /// (Kubernetes). Who finishes last commits.
+    #[arg(long, env = "CKPT_WORKER", value_name = "I/N", help_heading = "Performance")]
+    pub(crate) worker: Option<Worker>,
     #[command(flatten)]
     pub(crate) naming: Naming,
     #[command(flatten)]

@@ -64,3 +64,5 @@ mod coded;
 mod golden;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod workers;

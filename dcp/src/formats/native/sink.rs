@@ -15,6 +15,8 @@ use crate::{
     Written,
     commit::{DirName, Label, Log, LogOptions, Metrics, Seq},
     digest::BlockCodec,
+    engine::Share,
+    formats::parallel,
     manifest::{Manifest, Origin},
     store::{BlobWriter, Root},
 };
@@ -34,6 +36,8 @@ pub struct SinkOptions {
     pub origin: Option<Origin>,
     /// What was measured of it.
     pub metrics: Metrics,
+    /// Which of the files this process writes, where several share the work.
+    pub share: Share,
     /// Clock, nonces, patience and name of the writer.
     pub log: LogOptions,
 }
@@ -43,7 +47,7 @@ impl SinkOptions {
     #[must_use]
     pub fn new(run: Label) -> Self {
         let (epoch, parent, step, origin, metrics) = Default::default();
-        Self { run, epoch, parent, step, origin, metrics, log: LogOptions::default() }
+        Self { run, epoch, parent, step, origin, metrics, share: Share::WHOLE, log: LogOptions::default() }
     }
 }
 
@@ -94,14 +98,19 @@ impl NativeSink {
         Ok((Attempt { log, planned, blobs, paths, finished }, layout))
     }
 
-    /// Names of the blobs, and what is finished: the parts' for those, new ones for the others.
+    /// Names of the blobs, and what is finished: the parts' for those, new ones for the others. Files that this worker has to answer for
+    /// are read before they are trusted; those of others are theirs.
     fn paths(&self, log: &Log, planned: &Planned, blobs: &[Blob]) -> Result<(Vec<String>, Vec<FileDone>)> {
         let parts = planned.parts(&self.root);
+        let mine = self.options.share.files(&blobs.iter().map(|blob| blob.size).collect::<Vec<_>>());
         let (mut paths, mut finished) = (Vec::with_capacity(blobs.len()), Vec::new());
-        for (at, blob) in blobs.iter().enumerate() {
-            match parts.get(blob)? {
+        for (at, (blob, part)) in blobs.iter().zip(parallel::map(blobs, |blob| parts.get(blob))?).enumerate()
+        {
+            match part {
                 Some(part) => {
-                    parts.prove(&part)?;
+                    if mine.contains(&at) {
+                        parts.prove(&part)?;
+                    }
                     let Part { done, .. } = part;
                     paths.push(done.path.clone());
                     finished.push(FileDone { file: at, ..done });
@@ -148,6 +157,20 @@ impl Sink for NativeSink {
 
     fn finished(&self) -> Result<Vec<FileDone>> {
         Ok(self.began()?.finished.clone())
+    }
+
+    fn share(&self) -> Share {
+        self.options.share
+    }
+
+    fn finished_by_others(&self, files: &[usize]) -> Result<Vec<FileDone>> {
+        let attempt = self.began()?;
+        let parts = attempt.planned.parts(&self.root);
+        let found = parallel::map(files, |&file| {
+            let part = parts.get(attempt.blob(file)?.0)?;
+            Ok(part.map(|part| FileDone { file, ..part.done }))
+        });
+        Ok(found?.into_iter().flatten().collect())
     }
 
     fn blob(&self, file: usize) -> Result<Box<dyn BlobWriter>> {

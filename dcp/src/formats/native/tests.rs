@@ -32,7 +32,7 @@ fn save(root: &Root, source: &MemSource, plan: &CopyPlan) -> Result<(u64, Report
 }
 
 /// Tensors of several dtypes, uneven shards, moments, an empty tensor and a scalar.
-fn wholes() -> Vec<Whole> {
+pub(super) fn wholes() -> Vec<Whole> {
     let mut moment = Whole::new("w", Dtype::F32, &[300, 7]);
     moment.entry.role = Role::ExpAvg;
     let mut step = Whole::new("w", Dtype::F32, &[]);
@@ -48,13 +48,13 @@ fn wholes() -> Vec<Whole> {
     ]
 }
 
-fn mem_source(wholes: &[Whole]) -> MemSource {
+pub(super) fn mem_source(wholes: &[Whole]) -> MemSource {
     let whole = |it: &Whole| (it.clone(), vec![Region::whole(&it.entry.shape).unwrap()], Stored::Packed);
     MemSource::new(&wholes.iter().map(whole).collect::<Vec<_>>(), 2, Proof::Blocks)
 }
 
 /// Each tensor cut into at most `parts` along its first two dimensions, one rank each.
-fn cut(source: &MemSource, parts: u64) -> CopyPlan {
+pub(super) fn cut(source: &MemSource, parts: u64) -> CopyPlan {
     let regions = source.catalog.registry.entries().iter().map(|entry| {
         let parts: Vec<u64> =
             entry.shape.iter().enumerate().map(|(dim, _)| if dim < 2 { parts } else { 1 }).collect();
@@ -68,7 +68,7 @@ fn cut(source: &MemSource, parts: u64) -> CopyPlan {
     plan
 }
 
-fn objects(spec: &mut TargetSpec) {
+pub(super) fn objects(spec: &mut TargetSpec) {
     let object = |key: &str, bytes: Vec<u8>| ObjectEntry {
         key: key.to_owned(),
         path: vec![PathPart::Key(key.to_owned())],
@@ -84,7 +84,7 @@ fn objects(spec: &mut TargetSpec) {
     ];
 }
 
-fn check(source: &NativeSource, wholes: &[Whole]) {
+pub(super) fn check(source: &NativeSource, wholes: &[Whole]) {
     for (at, whole) in wholes.iter().enumerate() {
         let entry = &source.catalog().registry.entries()[at];
         assert_eq!(entry, &whole.entry);
@@ -93,17 +93,17 @@ fn check(source: &NativeSource, wholes: &[Whole]) {
     }
 }
 
-fn audit(source: &NativeSource) -> Vec<(Severity, FindingCode, Option<String>)> {
+pub(super) fn audit(source: &NativeSource) -> Vec<(Severity, FindingCode, Option<String>)> {
     source.audit().unwrap().into_iter().map(|found| (found.severity, found.code, found.file)).collect()
 }
 
-fn memory() -> (Stores, Root) {
+pub(super) fn memory() -> (Stores, Root) {
     let stores = Stores::new();
     let root = Root::create("memory://run", &stores).unwrap();
     (stores, root)
 }
 
-fn reopen(stores: &Stores, revision: Option<&str>) -> Result<NativeSource> {
+pub(super) fn reopen(stores: &Stores, revision: Option<&str>) -> Result<NativeSource> {
     open_in(stores, "memory://run", revision, OpenOptions::new())
 }
 

@@ -12,6 +12,8 @@ mod seal;
 mod verify;
 mod write;
 
+pub(crate) use write::Worker;
+
 use std::time::Instant;
 
 use dcp::{Cancel, Error, Progress, Result};

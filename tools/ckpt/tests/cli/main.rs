@@ -14,4 +14,5 @@ mod place;
 mod root;
 mod schemas;
 mod verify;
+mod workers;
 mod write;

@@ -1,12 +1,14 @@
 //! [`Job`]: what the options of a writing verb come to.
 
 use dcp::codec::Codecs;
+use dcp::engine::Share;
 use dcp::ops::prepare::{Names, Part, Request, Select};
 use dcp::{Error, Format, Result};
 use fqn::Dtype;
 use reshard::Mesh;
 
 use super::target::Target as Place;
+use super::worker::{self, Worker};
 use super::{Context, Opened};
 use crate::cli::{self, Naming, Writing};
 use crate::target::Target;
@@ -26,6 +28,7 @@ pub(super) struct Job<'a> {
     pub(super) max_shard_size: Option<u64>,
     pub(super) step: Option<u64>,
     codec: Option<&'a Codecs>,
+    pub(super) worker: Option<Worker>,
     pub(super) naming: &'a Naming,
     pub(super) writing: &'a Writing,
 }
@@ -91,6 +94,7 @@ impl<'a> Job<'a> {
             max_shard_size: args.max_shard_size,
             step: args.step,
             codec: args.codec.as_ref(),
+            worker: args.worker,
             naming: &args.naming,
             writing: &args.writing,
         }
@@ -108,6 +112,7 @@ impl<'a> Job<'a> {
             max_shard_size: None,
             step: None,
             codec: args.codec.as_ref(),
+            worker: args.worker,
             naming: &args.naming,
             writing: &args.writing,
         }
@@ -125,6 +130,7 @@ impl<'a> Job<'a> {
             max_shard_size: args.max_shard_size,
             step: None,
             codec: None,
+            worker: None,
             naming: &args.naming,
             writing: &args.writing,
         }
@@ -157,6 +163,16 @@ impl<'a> Job<'a> {
             max_memory: context.global.max_memory,
             ..Request::new(self.format)
         })
+    }
+
+    /// The files that this process writes: all, where no share of them was asked for.
+    ///
+    /// # Errors
+    /// `Incompatible` for a share that can't be known, or of what one process has to write.
+    pub(super) fn share(&self, opened: &Opened) -> Result<Share> {
+        let Some(worker) = self.worker else { return Ok(Share::WHOLE) };
+        worker::can_share(self, opened)?;
+        worker.share(|name| std::env::var(name).ok())
     }
 
     const fn part(&self) -> Part {

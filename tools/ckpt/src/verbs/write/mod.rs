@@ -5,6 +5,8 @@
 //!                                    └► sink ─► engine ─► [--verify: opened again, proven] ─► result
 //! ```
 //!
+//! Several workers may run one plan, each a share of its files (`--worker`); whoever finishes last commits.
+//!
 //! Invariant: nothing is created before the plan stands, so a request that does not fit leaves nothing behind.
 
 mod job;
@@ -12,10 +14,12 @@ mod outcome;
 mod plan;
 mod proof;
 mod target;
+mod worker;
 
 pub(super) use self::target::{RUN, root_is_free, writer};
+pub(crate) use self::worker::Worker;
 
-use dcp::engine::{self, RunOptions};
+use dcp::engine::{self, RunOptions, Share};
 use dcp::formats::OpenOptions;
 use dcp::ops::prepare::{Prepared, prepare};
 use dcp::{Error, ErrorKind, Result};
@@ -39,6 +43,7 @@ pub(super) fn export(context: &Context<'_>, args: &cli::Export) -> Result<exit::
 
 fn run(context: &Context<'_>, job: &Job<'_>) -> Result<exit::Code> {
     let opened = open::open(job.source, OpenOptions::new())?;
+    let share = job.share(&opened)?;
     let target = target::Target::of(job, &opened)?;
     let request = job.request(context, &opened, &target)?;
     let prepared = prepare(opened.source.catalog(), &request).map_err(|error| {
@@ -56,7 +61,7 @@ fn run(context: &Context<'_>, job: &Job<'_>) -> Result<exit::Code> {
     if job.writing.dry_run || job.writing.plan.is_some() {
         return plan::show(context, job, &opened, &target, &prepared);
     }
-    let outcome = write(context, job, &opened, &target, &prepared)?;
+    let outcome = write(context, job, &opened, &target, &prepared, share)?;
     output::show(context, &job.source.to_string(), &opened.warnings, &outcome)?;
     Ok(exit::DONE)
 }
@@ -67,21 +72,23 @@ fn write(
     opened: &Opened,
     target: &target::Target,
     prepared: &Prepared,
+    share: Share,
 ) -> Result<Outcome> {
-    let mut sink = target.sink(job, opened, prepared)?;
+    let mut sink = target.sink(job, opened, prepared, share)?;
     let options = RunOptions {
         max_memory: context.global.max_memory,
         threads: verify::threads(context),
         ..RunOptions::default()
     };
     let source = &*opened.source;
-    let done = engine::run(source, &mut *sink, &prepared.copy, &options, &*context.progress, &context.cancel);
-    let (committed, report) = done.map_err(|error| match error.kind() {
+    let (progress, cancel) = (&*context.progress, &context.cancel);
+    let done = engine::run_share(source, &mut *sink, &prepared.copy, &options, progress, cancel);
+    let (ending, report) = done.map_err(|error| match error.kind() {
         ErrorKind::Cancelled => error.hint("run the same command again: it goes on with what is finished"),
         _ => error,
     })?;
-    let mut outcome = Outcome::new(job, opened, target, prepared, &committed, report);
-    if job.writing.verify {
+    let mut outcome = Outcome::new(job, opened, target, prepared, (share, ending), report);
+    if job.writing.verify && outcome.is_committed() {
         let proven = proof::prove(context, &outcome.target, &outcome.report);
         let proven =
             proven.map_err(|error| error.at(format!("{} was written, and does not hold", outcome.target)))?;

@@ -1,6 +1,6 @@
 //! [`Outcome`]: what was written, where, and what proves it.
 
-use dcp::engine::Report;
+use dcp::engine::{Ending, Report, Share};
 use dcp::ops::prepare::Prepared;
 use dcp::{Committed, Format};
 use serde::Serialize;
@@ -36,6 +36,12 @@ pub(super) struct Outcome {
     placement: String,
     bytes: u64,
     files: usize,
+    /// Which of several workers this was: `1/4`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    worker: Option<String>,
+    /// Files of other workers that are not finished: as long as there are some, nothing is committed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    missing_files: Option<usize>,
     tensors: usize,
     /// Tensors for which the source records a fingerprint to compare with.
     fingerprints_recorded: usize,
@@ -51,11 +57,15 @@ impl Outcome {
         opened: &Opened,
         target: &Target,
         prepared: &Prepared,
-        committed: &Committed,
+        (share, ending): (Share, Ending),
         report: Report,
     ) -> Self {
         let catalog = opened.source.catalog();
-        let place = match committed.sequence {
+        let (sequence, bytes, files, missing_files) = match ending {
+            Ending::Committed(Committed { sequence, bytes, files, .. }) => (sequence, bytes, files, None),
+            Ending::Waiting { missing } => (None, report.bytes_written, report.files, Some(missing)),
+        };
+        let place = match sequence {
             Some(sequence) => format!("{}@seq:{sequence}", target.location),
             None => target.location.clone(),
         };
@@ -67,13 +77,15 @@ impl Outcome {
             target: place,
             format: job.format.name(),
             step: prepared.copy.spec.step,
-            sequence: committed.sequence,
+            sequence,
             mesh: keeps_shards(job.format).then(|| prepared.plan.to.to_string()),
             meshes_read: job.meshes_read(),
             placement: prepared.named.origin.clone(),
-            bytes: committed.bytes,
-            files: committed.files,
-            tensors: report.fingerprints.len(),
+            bytes,
+            files,
+            worker: (!share.is_whole()).then(|| share.to_string()),
+            missing_files,
+            tensors: prepared.copy.spec.tensors.len(),
             fingerprints_recorded: prepared.copy.sources.iter().filter(|it| recorded(it.tensor)).count(),
             notes: prepared.notes.clone(),
             verified: None,
@@ -81,7 +93,15 @@ impl Outcome {
         }
     }
 
+    /// Whether the target is there, and not only this worker's share of it.
+    pub(super) const fn is_committed(&self) -> bool {
+        self.missing_files.is_none()
+    }
+
     fn proof(&self) -> String {
+        if !self.is_committed() {
+            return "whoever commits compares all fingerprints with the source's".to_owned();
+        }
         let Report { proven, bytes_verified, bytes_read, .. } = &self.report;
         if self.is_finished_before() {
             return "every file was finished, and proven, by an earlier run of this command".to_owned();
@@ -101,6 +121,21 @@ impl Outcome {
     /// Whether nothing was left to copy.
     fn is_finished_before(&self) -> bool {
         self.report.skipped_files > 0 && self.report.skipped_files == self.report.files
+    }
+
+    const fn word(&self) -> &'static str {
+        if self.is_committed() { "written" } else { "partial" }
+    }
+
+    /// What a worker says of the others.
+    fn others(&self) -> String {
+        match self.missing_files {
+            None => ", the last to finish: committed".to_owned(),
+            Some(missing) => format!(
+                ", done; {} of other workers not there yet: the last to finish commits",
+                units::many(missing, "file")
+            ),
+        }
     }
 
     fn pace(&self) -> String {
@@ -131,8 +166,13 @@ impl Render for Outcome {
     fn human(&self, _width: Option<usize>) -> String {
         let mut text = format!("{:11}{} ({})\n", "from", harmless(&self.source), self.source_format);
         let step = self.step.map(|step| format!(", step {step}")).unwrap_or_default();
-        text +=
-            &format!("{}    {} ({}{step})\n", style::word("written"), harmless(&self.target), self.format);
+        let (word, target) = (style::word(self.word()), harmless(&self.target));
+        text += &format!("{word}{:4}{target} ({}{step})\n", "", self.format);
+        text += &self
+            .worker
+            .iter()
+            .map(|it| format!("{:11}{it}{}\n", "worker", self.others()))
+            .collect::<String>();
         for read in &self.meshes_read {
             text += &format!("{:11}{read}\n", "mesh");
         }
@@ -151,7 +191,9 @@ impl Render for Outcome {
     }
 
     fn plain(&self) -> String {
-        let mut text = format!("written\t{}\t{}\n", harmless(&self.target), self.format);
+        let mut text = format!("{}\t{}\t{}\n", self.word(), harmless(&self.target), self.format);
+        text += &self.worker.iter().map(|it| format!("worker\t{it}\n")).collect::<String>();
+        text += &self.missing_files.iter().map(|it| format!("missing_files\t{it}\n")).collect::<String>();
         text += &self.meshes_read.iter().map(|read| format!("mesh\t{read}\n")).collect::<String>();
         let Report { seconds, proven, .. } = &self.report;
         text += &format!("tensors\t{}\nbytes\t{}\nfiles\t{}\n", self.tensors, self.bytes, self.files);

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use dcp::commit::{Label, LogOptions};
+use dcp::engine::Share;
 use dcp::formats::native::{NativeSink, SinkOptions};
 use dcp::formats::{hf, safetensors, torch_dcp, torch_pt};
 use dcp::manifest::Origin;
@@ -65,9 +66,15 @@ impl Target {
     ///
     /// # Errors
     /// What the store says.
-    pub(super) fn sink(&self, job: &Job<'_>, opened: &Opened, prepared: &Prepared) -> Result<Box<dyn Sink>> {
+    pub(super) fn sink(
+        &self,
+        job: &Job<'_>,
+        opened: &Opened,
+        prepared: &Prepared,
+        share: Share,
+    ) -> Result<Box<dyn Sink>> {
         Ok(match job.format {
-            Format::Native => Box::new(self.native(job, opened)?),
+            Format::Native => Box::new(self.native(job, opened, share)?),
             Format::TorchDcp => Box::new(torch_dcp::DcpSink::new(&self.path()?, structure(job))),
             Format::Hf => Box::new(hf::HfSink::new(&self.path()?, folder(job, prepared))),
             Format::Safetensors => Box::new(safetensors::SafetensorsSink::new(&self.path()?)),
@@ -79,7 +86,7 @@ impl Target {
         local_path(&self.location).ok_or_else(|| Error::internal(format!("{} is no path", self.location)))
     }
 
-    fn native(&self, job: &Job<'_>, opened: &Opened) -> Result<NativeSink> {
+    fn native(&self, job: &Job<'_>, opened: &Opened, share: Share) -> Result<NativeSink> {
         let root = Root::create(&self.location, &Stores::new()).place(&self.location)?;
         let commit = opened.commit.as_ref();
         let run = match commit {
@@ -90,6 +97,7 @@ impl Target {
         let mut options = SinkOptions::new(run);
         options.parent = commit.filter(|_| self.in_place).map(|commit| commit.seq);
         options.step = job.step;
+        options.share = share;
         // The same state, laid out or written otherwise, is as good as it was.
         options.metrics = commit.map(|commit| commit.metrics.clone()).unwrap_or_default();
         options.origin = Some(Origin {
