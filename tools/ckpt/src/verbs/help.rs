@@ -12,6 +12,7 @@ const TOPICS: &[(&str, &str)] = &[
     ("meshes", MESHES),
     ("formats", FORMATS),
     ("placement", PLACEMENT),
+    ("workers", WORKERS),
 ];
 
 const TARGETS: &str = "\
@@ -72,6 +73,18 @@ while it is newer than the oldest of the last N.
 
 `ckpt gc` condemns the folders that no checkpoint needs, and deletes them when they were condemned a grace period ago. Saves
 that were stopped count as garbage once nothing was written to them for a day. Folders of others are never touched.
+";
+
+const WORKERS: &str = "\
+Many processes may write one native target with the same command, each a share of its files; who finishes last commits.
+
+  --worker 1/4              the second of four
+  --worker auto             as RANK and WORLD_SIZE (torchrun), OMPI_COMM_WORLD_RANK (Open MPI) or SLURM_PROCID (srun) say
+  --worker auto/8           one of eight, as JOB_COMPLETION_INDEX (a Kubernetes indexed Job) says
+  CKPT_WORKER               the same, for all commands of a script
+
+Name the checkpoint, the same for all: PATH@seq:12. A worker that was lost is started again; the same command without --worker finishes
+what all of them left.
 ";
 
 /// Prints the topic's text to stdout.

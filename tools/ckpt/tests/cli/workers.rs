@@ -54,7 +54,7 @@ fn four_processes_that_start_at_once_make_one_checkpoint() {
 fn a_worker_says_what_is_missing_and_any_other_finishes_it() {
     let place = Place::new();
     place.done(&["convert", &fixture(DCP), "a", "--to", "2x1x2", "--heads", "4"]);
-    let reshard = ["reshard", "a@latest", "b", "--to", "1x1x4"];
+    let reshard = ["reshard", "a@latest", "b", "--to", "4x1x1"];
     let first = place.done(&[&reshard[..], &["--worker", "1/2", "--verify"]].concat());
     assert!(first.out.contains("partial\tb\tnative\nworker\t1/2\nmissing_files\t"), "{}", first.out);
     place.run(&["inspect", "b"]).refused(10, &["b"]);
@@ -88,15 +88,15 @@ fn a_root_is_resharded_in_place_by_two_workers() {
 fn shares_that_could_go_wrong_are_refused() {
     let place = Place::new();
     place.done(&["convert", &fixture(DCP), "a", "--to", "2x1x2", "--heads", "4"]);
-    let reshard = ["reshard", "a", "b", "--to", "1x1x4", "--worker"];
+    let reshard = ["reshard", "a", "b", "--to", "4x1x1", "--worker"];
     place.run(&[&reshard[..], &["0/2"]].concat()).refused(22, &["newest", "a@seq:1"]);
     place
-        .run(&["reshard", "a@seq:1", "b", "--to", "1x1x4", "--worker", "auto"])
+        .run(&["reshard", "a@seq:1", "b", "--to", "4x1x1", "--worker", "auto"])
         .refused(22, &["RANK", "0/4"]);
     place
         .run(&["convert", "a@seq:1", "c", "--as", "torch-dcp", "--worker", "0/2"])
         .refused(22, &["torch-dcp", "one process"]);
-    let answer = place.run(&["reshard", "a@seq:1", "b", "--to", "1x1x4", "--worker", "2/2"]);
+    let answer = place.run(&["reshard", "a@seq:1", "b", "--to", "4x1x1", "--worker", "2/2"]);
     assert_eq!((answer.code, answer.err.contains("i/N")), (2, true), "{answer:#?}");
     assert_eq!(place.listed(), ["a"]);
 }
