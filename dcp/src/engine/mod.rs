@@ -25,8 +25,6 @@ pub(crate) mod blame;
 mod cache;
 mod cast;
 pub(crate) mod checks;
-#[cfg(test)]
-pub(crate) mod coded;
 pub(crate) mod cover;
 mod cuts;
 mod file;
@@ -44,9 +42,10 @@ mod run;
 mod share;
 pub(crate) mod tensors;
 #[cfg(test)]
-pub(crate) mod testing;
-#[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+pub(crate) use tests::testing;
 
 pub use options::{LEAST_MEMORY, Report, RunOptions, Verify};
 pub use plan::{CopyPlan, SourceRef};

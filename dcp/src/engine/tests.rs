@@ -1,15 +1,16 @@
 //! Properties of the engine as a whole, on sources and sinks in memory.
 
+mod coded;
+pub(crate) mod testing;
+
 use std::{num::NonZeroUsize, sync::Arc};
 
 use fqn::{Dtype, Shape};
 use proptest::prelude::*;
 use reshard::Region;
 
-use super::{
-    CopyPlan, Report, RowMap, RowRun, RunOptions, SourceRef, Verify, read_region, run,
-    testing::{MemSink, MemSource, Proof, Shelf, Stored, Whole, grid, plan},
-};
+use self::testing::{MemSink, MemSource, Proof, Shelf, Stored, Whole, grid, plan};
+use super::{CopyPlan, Report, RowMap, RowRun, RunOptions, SourceRef, Verify, read_region, run};
 use crate::{Cancel, Committed, ErrorKind, Needs, Progress, Result, Silent, digest::table_of};
 
 const ALL: Needs = Needs { crc32: true, blocks: true };

@@ -28,7 +28,6 @@ use self::{
     file::Target,
     pass::{Passed, pass},
 };
-use super::seal::prints::FilePrints;
 use crate::{
     BlockRef, Cancel, Catalog, Committed, Error, ErrorKind, FileId, Location, Place, Progress, Result,
     Source,
@@ -302,23 +301,6 @@ fn compare(catalog: &Catalog, found: &[Fingerprint]) -> Result<usize> {
         }
     }
     Ok(proven)
-}
-
-/// What the bytes of each file are to the tensors, and tensors that must be read by themselves.
-fn prints_of(source: &dyn Source) -> Result<(Vec<FilePrints>, Vec<crate::engine::grid::Grid>)> {
-    let catalog = source.catalog();
-    let grids =
-        catalog.registry.entries().iter().map(crate::engine::grid::Grid::of).collect::<Result<Vec<_>>>()?;
-    let mut prints: Vec<FilePrints> = catalog.files.iter().map(|_| FilePrints::default()).collect();
-    for (tensor, ((_, chunks), grid)) in catalog.iter().zip(&grids).enumerate() {
-        for chunk in &chunks.chunks {
-            let file = usize::try_from(chunk.file.0).ok().and_then(|at| prints.get_mut(at));
-            let file = file.ok_or_else(|| Error::internal("a chunk in no file"))?;
-            file.add(tensor, grid, &chunk)?;
-        }
-    }
-    prints.iter_mut().for_each(|prints| drop(prints.sort()));
-    Ok((prints, grids))
 }
 
 #[cfg(test)]

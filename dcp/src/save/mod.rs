@@ -57,15 +57,15 @@ mod plan;
 mod replicas;
 mod session;
 mod sharing;
-#[cfg(test)]
-mod sharing_tests;
+mod spec;
 #[cfg(test)]
 pub(crate) mod tests;
 mod watch;
 mod writer;
 
-pub use plan::{Replicas, SavePlan, SaveSpec};
+pub use plan::SavePlan;
 pub use session::{SaveOptions, Session, begin_epoch};
 pub use sharing::Sharing;
+pub use spec::{Replicas, SaveSpec};
 pub use watch::{Moment, Unwatched, Watch};
 pub use writer::{Writer, WriterDone};

@@ -1,81 +1,19 @@
 //! [`SavePlan`]: who writes which box of a checkpoint. Pure: the same spec gives the same plan on every rank.
 
-use std::{collections::BTreeMap, num::NonZeroU64, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
-use fqn::{Entry, Registry};
-use reshard::{Layout, Mesh, Region, StageSplit};
-use serde_json::{Map, Value, json};
+use fqn::Entry;
+use reshard::{Layout, Region, Shard};
+use serde_json::{Value, json};
 
-use super::Sharing;
+use super::{Replicas, SaveSpec, Sharing};
 use crate::{
     Error, ObjectEntry, PathPart, Result, TargetSpec, TargetTensor,
-    codec::Codecs,
     commit::{Label, MOST_METRICS, Metrics, Seq},
     cores,
     digest::{Sha256Digest, Sha256Hasher},
     engine::grid::Grid,
 };
-
-/// What a checkpoint shall hold, and as what it shall be committed. Every rank must give the same.
-#[derive(Debug, Clone)]
-pub struct SaveSpec {
-    /// The run that it belongs to.
-    pub run: Label,
-    /// All tensors of the run, with dtype, global shape and placement rule. Names that are one tensor in memory have one
-    /// entry, the others as its aliases: what is listed twice is stored twice.
-    pub registry: Registry,
-    /// The mesh that the ranks are on.
-    pub mesh: Mesh,
-    /// How layers are split over `pp`.
-    pub split: StageSplit,
-    /// Non-tensor state, the same on every rank.
-    pub objects: Vec<ObjectEntry>,
-    /// The training step.
-    pub step: u64,
-    /// Facts to keep, see [`crate::Catalog::extra`].
-    pub extra: Map<String, Value>,
-    /// Which roles are stored compressed.
-    pub codecs: Codecs,
-    /// The incarnation of the run (see [`super::begin_epoch`]); none for what nobody else may take over.
-    pub epoch: Option<u64>,
-    /// The checkpoint that this incarnation went on from, for the first that it commits; later ones follow its own. None for
-    /// the run's newest.
-    pub parent: Option<Seq>,
-    /// How far ranks that hold the same box are compared.
-    pub replicas: Replicas,
-    /// What was measured: retention can choose by it. The plan's digest does not cover it; those of the rank that commits count.
-    pub metrics: Metrics,
-    /// What may refer to an earlier checkpoint instead of being written again; nothing by default.
-    pub sharing: Option<Sharing>,
-    /// Tells attempts at one step apart: after a failure that leaves it open what the disk holds, the next one needs another.
-    pub salt: String,
-}
-
-/// How far ranks that hold the same box are compared: those that do not write it hand in its fingerprint, and a commit refuses what
-/// has drifted apart. It costs a pass over those boxes at the speed of fingerprints, and no writing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
-pub enum Replicas {
-    /// Not at all: the bytes of the one writer are taken.
-    #[default]
-    Off,
-    /// One box in so many, others at other steps.
-    OneIn(NonZeroU64),
-}
-
-impl Replicas {
-    /// Every box.
-    pub const ALL: Self = Self::OneIn(NonZeroU64::MIN);
-
-    /// Whether a box's turn is at this step.
-    fn is_due(self, step: u64, tensor: u64, nth: u64) -> bool {
-        let Self::OneIn(count) = self else { return false };
-        // Splitmix64, so that no interval between steps leaves a box out for good.
-        let mut z = step.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (tensor << 24) ^ nth;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)).is_multiple_of(count.get())
-    }
-}
 
 /// Who writes which box. Clones share it.
 #[derive(Debug, Clone)]
@@ -83,93 +21,14 @@ pub struct SavePlan(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    spec: Arc<TargetSpec>,
-    run: Label,
-    epoch: Option<u64>,
-    parent: Option<Seq>,
-    metrics: Metrics,
+    spec: SaveSpec,
+    /// What is written of it.
+    target: Arc<TargetSpec>,
     digest: Sha256Digest,
     layout: Layout,
-    replicas: Replicas,
-    sharing: Option<Sharing>,
     ranks: u32,
     /// Positions of tensors and of their regions, by rank.
     boxes: Vec<Vec<(u32, u32)>>,
-}
-
-impl SaveSpec {
-    /// A checkpoint without objects, for whatever incarnation there is.
-    #[must_use]
-    pub fn new(run: Label, registry: Registry, mesh: Mesh, step: u64) -> Self {
-        let (objects, extra) = (Vec::new(), Map::new());
-        let (split, epoch, parent, salt) = (StageSplit::default(), None, None, String::new());
-        let (replicas, codecs, metrics, sharing) = (Replicas::Off, Codecs::NONE, Metrics::new(), None);
-        Self {
-            run,
-            registry,
-            mesh,
-            split,
-            objects,
-            step,
-            extra,
-            codecs,
-            epoch,
-            parent,
-            replicas,
-            metrics,
-            sharing,
-            salt,
-        }
-    }
-
-    /// Ties it to an incarnation of the run.
-    #[must_use]
-    pub const fn in_epoch(mut self, epoch: u64) -> Self {
-        self.epoch = Some(epoch);
-        self
-    }
-
-    /// Adds non-tensor state.
-    #[must_use]
-    pub fn with_objects(mut self, objects: Vec<ObjectEntry>) -> Self {
-        self.objects = objects;
-        self
-    }
-
-    /// Sets what was measured.
-    #[must_use]
-    pub fn with_metrics(mut self, metrics: Metrics) -> Self {
-        self.metrics = metrics;
-        self
-    }
-
-    /// Sets how far ranks that hold the same box are compared.
-    #[must_use]
-    pub const fn comparing(mut self, replicas: Replicas) -> Self {
-        self.replicas = replicas;
-        self
-    }
-
-    /// Sets which roles are stored compressed.
-    #[must_use]
-    pub fn coded(mut self, codecs: Codecs) -> Self {
-        self.codecs = codecs;
-        self
-    }
-
-    /// Lets unchanged tensors refer to an earlier checkpoint.
-    #[must_use]
-    pub fn sharing(mut self, sharing: Sharing) -> Self {
-        self.sharing = Some(sharing);
-        self
-    }
-
-    /// Sets what tells attempts at one step apart.
-    #[must_use]
-    pub fn salted(mut self, salt: impl Into<String>) -> Self {
-        self.salt = salt.into();
-        self
-    }
 }
 
 impl SavePlan {
@@ -194,45 +53,17 @@ impl SavePlan {
         })?;
         let digest = digest(&spec, &tensors)?;
         let boxes = boxes(&tensors, ranks);
-        let SaveSpec {
-            run,
-            mesh,
-            split,
-            objects,
-            step,
-            extra,
-            codecs,
-            epoch,
-            parent,
-            replicas,
-            metrics,
-            sharing,
-            ..
-        } = spec;
-        let spec = TargetSpec {
+        let target = TargetSpec {
             tensors,
-            objects,
-            step: Some(step),
-            mesh: Some(mesh),
-            split: Some(split),
+            objects: spec.objects.clone(),
+            step: Some(spec.step),
+            mesh: Some(spec.mesh.clone()),
+            split: Some(spec.split.clone()),
             plan_digest: digest.to_string(),
-            extra,
-            codecs,
+            extra: spec.extra.clone(),
+            codecs: spec.codecs.clone(),
         };
-        let spec = Arc::new(spec);
-        Ok(Self(Arc::new(Inner {
-            spec,
-            run,
-            epoch,
-            parent,
-            metrics,
-            digest,
-            layout,
-            replicas,
-            sharing,
-            ranks,
-            boxes,
-        })))
+        Ok(Self(Arc::new(Inner { spec, target: Arc::new(target), digest, layout, ranks, boxes })))
     }
 
     /// Digest of everything that it depends on. Ranks whose digests differ do not write the same checkpoint: compare them where
@@ -244,13 +75,13 @@ impl SavePlan {
 
     /// The tensors, in the registry's order.
     pub fn tensors(&self) -> impl ExactSizeIterator<Item = &Entry> {
-        self.0.spec.tensors.iter().map(|tensor| &tensor.entry)
+        self.0.target.tensors.iter().map(|tensor| &tensor.entry)
     }
 
     /// A tensor by its position in the registry.
     #[must_use]
     pub fn tensor(&self, at: usize) -> Option<&Entry> {
-        self.0.spec.tensors.get(at).map(|tensor| &tensor.entry)
+        self.0.target.tensors.get(at).map(|tensor| &tensor.entry)
     }
 
     /// The boxes that a rank writes: position of the tensor, and the box in its global coordinates. In the registry's order.
@@ -258,43 +89,42 @@ impl SavePlan {
         let boxes = usize::try_from(rank).ok().and_then(|rank| self.0.boxes.get(rank));
         boxes.into_iter().flatten().filter_map(|&(tensor, region)| {
             let at = usize::try_from(tensor).ok()?;
-            let (region, _) = self.0.spec.tensors.get(at)?.regions.get(usize::try_from(region).ok()?)?;
+            let (region, _) = self.0.target.tensors.get(at)?.regions.get(usize::try_from(region).ok()?)?;
             Some((at, region))
         })
     }
 
     /// The boxes that a rank holds and another writes, as far as they are compared at this step: see [`Replicas`].
     pub fn replicas_of(&self, rank: u32) -> impl Iterator<Item = (usize, Region)> {
-        let (layout, replicas, step) = (&self.0.layout, self.0.replicas, self.step());
-        let tensors = if replicas == Replicas::Off { 0 } else { self.0.spec.tensors.len() };
-        (0..tensors).flat_map(move |tensor| {
-            let shards = layout.shards(tensor).zip(0_u64..);
-            let held = shards.filter(move |((shard, writer), nth)| {
-                *writer != u64::from(rank)
-                    && shard.owners.contains(u64::from(rank))
-                    && replicas.is_due(step, tensor as u64, *nth)
-            });
-            held.map(move |((shard, _), _)| (tensor, shard.region))
-        })
+        let rank = u64::from(rank);
+        let held =
+            self.compared().filter(move |(_, shard, writer)| *writer != rank && shard.owners.contains(rank));
+        held.map(|(tensor, shard, _)| (tensor, shard.region))
     }
 
     /// What [`Self::replicas_of`] says, of all ranks that have such boxes at once.
     pub(super) fn replicas_by_rank(&self) -> BTreeMap<u32, Vec<(usize, Region)>> {
-        let (layout, replicas, step) = (&self.0.layout, self.0.replicas, self.step());
-        let tensors = if replicas == Replicas::Off { 0 } else { self.0.spec.tensors.len() };
         let mut held: BTreeMap<u32, Vec<(usize, Region)>> = BTreeMap::new();
-        for tensor in 0..tensors {
-            let shards = layout.shards(tensor).zip(0_u64..);
-            for ((shard, writer), _) in shards.filter(|((shard, _), nth)| {
-                shard.owners.len() > 1 && replicas.is_due(step, tensor as u64, *nth)
-            }) {
-                let others = shard.owners.iter().filter(|rank| *rank != writer);
-                for rank in others.filter_map(|rank| u32::try_from(rank).ok()) {
-                    held.entry(rank).or_default().push((tensor, shard.region.clone()));
-                }
+        for (tensor, shard, writer) in self.compared() {
+            let others = shard.owners.iter().filter(|rank| *rank != writer);
+            for rank in others.filter_map(|rank| u32::try_from(rank).ok()) {
+                held.entry(rank).or_default().push((tensor, shard.region.clone()));
             }
         }
         held
+    }
+
+    /// The boxes that several ranks hold and that are compared at this step, each with its tensor and its writer.
+    fn compared(&self) -> impl Iterator<Item = (usize, Shard, u64)> {
+        let (layout, replicas, step) = (&self.0.layout, self.0.spec.replicas, self.step());
+        let tensors = if replicas == Replicas::Off { 0 } else { self.0.target.tensors.len() };
+        (0..tensors).flat_map(move |tensor| {
+            let shards = layout.shards(tensor).zip(0_u64..);
+            let due = shards.filter(move |((shard, _), nth)| {
+                shard.owners.len() > 1 && replicas.is_due(step, tensor as u64, *nth)
+            });
+            due.map(move |((shard, writer), _)| (tensor, shard, writer))
+        })
     }
 
     /// Bytes of the boxes that a rank writes.
@@ -313,35 +143,35 @@ impl SavePlan {
     /// The run.
     #[must_use]
     pub fn run(&self) -> &Label {
-        &self.0.run
+        &self.0.spec.run
     }
 
     /// The incarnation of the run.
     #[must_use]
     pub fn epoch(&self) -> Option<u64> {
-        self.0.epoch
+        self.0.spec.epoch
     }
 
     /// The training step.
     #[must_use]
     pub fn step(&self) -> u64 {
-        self.0.spec.step.unwrap_or(0)
+        self.0.spec.step
     }
 
     pub(super) fn metrics(&self) -> &Metrics {
-        &self.0.metrics
+        &self.0.spec.metrics
     }
 
     pub(super) fn parent(&self) -> Option<Seq> {
-        self.0.parent
+        self.0.spec.parent
     }
 
     pub(super) fn sharing(&self) -> Option<&Sharing> {
-        self.0.sharing.as_ref()
+        self.0.spec.sharing.as_ref()
     }
 
     pub(super) fn spec(&self) -> Arc<TargetSpec> {
-        Arc::clone(&self.0.spec)
+        Arc::clone(&self.0.target)
     }
 
     #[cfg(any(test, feature = "testing"))]
@@ -351,7 +181,7 @@ impl SavePlan {
 
     /// The rank that writes a box, for messages.
     pub(super) fn writer_of(&self, tensor: usize, region: &Region) -> Option<u32> {
-        let regions = &self.0.spec.tensors.get(tensor)?.regions;
+        let regions = &self.0.target.tensors.get(tensor)?.regions;
         regions.iter().find(|(it, _)| it == region).map(|(_, rank)| *rank)
     }
 }

@@ -127,25 +127,47 @@ impl FileNames {
     }
 }
 
-/// Whether a name below an attempt's folder is that of a blob, a block table or a part.
+/// Whether a name below an attempt's folder is that of a blob, a block table or a note of a writer.
 pub(crate) fn is_piece(name: &str) -> bool {
-    let is_key = |key: &str| {
-        let digits = |text: &str, len: usize| text.len() == len && text.bytes().all(|b| b.is_ascii_digit());
-        key == "objects"
-            || key
-                .strip_prefix('r')
-                .and_then(|rest| rest.split_once('-'))
-                .is_some_and(|(rank, number)| digits(rank, 5) && (digits(number, 4) || number == "held"))
-    };
     let with_nonce = |rest: &str| {
         rest.rsplit_once('-').is_some_and(|(key, nonce)| is_key(key) && nonce.parse::<Nonce>().is_ok())
     };
     match name.split_once('/') {
-        Some(("data", file)) => file.strip_suffix(".safetensors").is_some_and(with_nonce),
+        // A copy of sealed files keeps their endings.
+        Some(("data", file)) => with_nonce(file.split_once('.').map_or(file, |(rest, _)| rest)),
         Some(("blocks", file)) => file.strip_suffix(".blocks").is_some_and(with_nonce),
-        Some(("parts", file)) => file.strip_suffix(".json").is_some_and(is_key),
+        Some(("parts", file)) => {
+            let is_note =
+                |key: &str| is_key(key) || key == "whose" || key.strip_suffix("-held").is_some_and(is_rank);
+            file.strip_suffix(".json").is_some_and(is_note)
+        }
         _ => false,
     }
+}
+
+/// Whether a text is what a file is in a layout: `objects`; the `c00012` of a copy; the `r00003-0001`, or `r00003-s0001`, of a writer,
+/// and that with the nonce of what was written of a group.
+fn is_key(key: &str) -> bool {
+    let of_group = |rest: &str| {
+        let (number, nonce) =
+            rest.split_once('-').map_or((rest, None), |(number, nonce)| (number, Some(nonce)));
+        digits(number, 4) && nonce.is_none_or(|nonce| nonce.parse::<Nonce>().is_ok())
+    };
+    let of_rank = |(rank, number): (&str, &str)| {
+        is_rank(rank) && (digits(number, 4) || number.strip_prefix('s').is_some_and(of_group))
+    };
+    key == "objects"
+        || key.strip_prefix('c').is_some_and(|file| digits(file, 5))
+        || key.split_once('-').is_some_and(of_rank)
+}
+
+fn is_rank(text: &str) -> bool {
+    text.strip_prefix('r').is_some_and(|rank| digits(rank, 5))
+}
+
+/// A number that is filled up to `least` digits.
+fn digits(text: &str, least: usize) -> bool {
+    text.len() >= least && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// The object `name` of an attempt, below the root.
@@ -207,11 +229,23 @@ mod tests {
         assert!(names.is_blob(&blob) && !FileNames::of_rank(3, 2).is_blob(&blob));
         assert!(!names.is_blob("data/r00003-0001-../../x.safetensors"));
         assert_eq!(names.table(&blob), Some(format!("blocks/r00003-0001-{nonce}.blocks")));
-        let objects = FileNames::of_objects();
-        for piece in
-            [blob.clone(), names.table(&blob).unwrap(), names.part(), FileNames::held(3), objects.blob(nonce)]
-        {
-            assert!(is_piece(&piece), "{piece}");
+        let group = FileNames::of_group(3, 1);
+        assert!(
+            is_piece("parts/whose.json") && is_piece(&FileNames::held(123_456)) && is_piece(&group.part())
+        );
+        assert!(is_piece(&format!("data/c00012-{nonce}.distcp")), "a copy of a sealed file");
+        for names in [
+            FileNames::of_rank(3, 1),
+            FileNames::of_rank(123_456, 12_345),
+            FileNames::of_rank(3, 1).coded(true),
+            FileNames::rest_of(&group, nonce),
+            FileNames::rest_of(&group, nonce).coded(true),
+            FileNames::of_objects(),
+        ] {
+            let blob = names.blob(nonce);
+            for piece in [names.table(&blob).unwrap(), names.part(), blob] {
+                assert!(is_piece(&piece), "{piece}");
+            }
         }
         for other in [
             "data/model.safetensors",

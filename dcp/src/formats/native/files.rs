@@ -14,7 +14,7 @@ use crate::{
 const TABLE_HEAD: u64 = 32;
 const TABLE_BLOCK: u64 = 4 + 4 + 1 + 32;
 
-/// Most bytes of the block table of a file that other checkpoints have chunks in.
+/// Most bytes of a block table that has more blocks than the chunks of this checkpoint tell: those of other checkpoints made blocks too.
 const SHARED_TABLE: u64 = 256 << 20;
 
 /// The files of one checkpoint.
@@ -91,16 +91,15 @@ impl Files {
             Location::InRoot => (None, in_root(&entry.path)?),
             Location::External { base, .. } => (Some(self.base(base)), entry.path.clone()),
         };
-        // Each chunk has two ends, and each stretch between two ends a rest that fills no block.
+        // Each chunk has two ends, and each stretch between two ends a rest that fills no block. A blob that is shared, or is the copy of
+        // one, was cut at chunks of other checkpoints as well; but each block has a byte.
         let blocks =
             entry.logical_size() / u64::from(crate::digest::BLOCK_LEN) + chunks.saturating_mul(2) + 2;
-        let longest = TABLE_HEAD.saturating_add(blocks.saturating_mul(TABLE_BLOCK));
+        let bytes_of = |blocks: u64| TABLE_HEAD.saturating_add(blocks.saturating_mul(TABLE_BLOCK));
+        let longest = bytes_of(blocks).max(bytes_of(entry.size).min(SHARED_TABLE));
         let table = match (&entry.blocks, &entry.location) {
             (None, _) => None,
             (Some(blocks), Location::InRoot) => {
-                // Chunks of other checkpoints lie in it too, and they made blocks.
-                let most = entry.size.saturating_mul(TABLE_BLOCK).saturating_add(TABLE_HEAD);
-                let longest = longest.max(most.min(SHARED_TABLE));
                 Some((object_path(&in_root(&blocks.path)?)?, blocks.root, longest))
             }
             (Some(blocks), _) => Some((object_path(&in_step(&blocks.path))?, blocks.root, longest)),

@@ -304,43 +304,30 @@ impl Fill {
         part: &(dyn Fn(usize) -> Result<&'b [u8]> + Sync),
         put: &Put<'_>,
     ) -> Result<()> {
+        let failed = |error: CodecError| Error::internal(format!("{}: {error}", self.path));
+        let store = |block: usize, encoder: &mut Encoder| {
+            let part = part(block)?;
+            let (codec, stored) = encoder.encode(codec, part).map_err(failed)?;
+            let digest = Sha256Digest::of(stored);
+            let write = |at: u64, bytes: &[u8]| self.write_stored(at, bytes);
+            self.begun(planned, spool)?.put(block, codec, stored, digest, &write)?;
+            (put.wrote)(part.len() as u64)
+        };
         let many = put.threads.get().saturating_mul(WINDOW);
-        let mut first = blocks.start;
-        while first < blocks.end {
-            let upto = blocks.end.min(first.saturating_add(many));
-            self.pack_few(planned, spool, codec, first..upto, part, put)?;
-            first = upto;
+        for first in blocks.clone().step_by(many) {
+            let end = blocks.end.min(first.saturating_add(many));
+            let next = AtomicUsize::new(first);
+            crew::work(put.threads.get().min(end - first), || {
+                let mut encoder = Encoder::new().map_err(failed)?;
+                loop {
+                    match next.fetch_add(1, Ordering::Relaxed) {
+                        block if block < end => store(block, &mut encoder)?,
+                        _ => return Ok(()),
+                    }
+                }
+            })?;
         }
         Ok(())
-    }
-
-    /// Compresses blocks side by side, and hands them over to the spool.
-    fn pack_few<'b>(
-        &self,
-        planned: &Planned,
-        spool: &Mutex<Spool>,
-        codec: BlockCodec,
-        blocks: Range<usize>,
-        part: &(dyn Fn(usize) -> Result<&'b [u8]> + Sync),
-        put: &Put<'_>,
-    ) -> Result<()> {
-        let failed = |error: CodecError| Error::internal(format!("{}: {error}", self.path));
-        let next = AtomicUsize::new(blocks.start);
-        crew::work(put.threads.get().min(blocks.len()), || {
-            let mut encoder = Encoder::new().map_err(failed)?;
-            loop {
-                let block = next.fetch_add(1, Ordering::Relaxed);
-                if block >= blocks.end {
-                    return Ok(());
-                }
-                let part = part(block)?;
-                let (codec, stored) = encoder.encode(codec, part).map_err(failed)?;
-                let digest = Sha256Digest::of(stored);
-                let write = |at: u64, bytes: &[u8]| self.write_stored(at, bytes);
-                self.begun(planned, spool)?.put(block, codec, stored, digest, &write)?;
-                (put.wrote)(part.len() as u64)?;
-            }
-        })
     }
 
     /// The spool, once what stands before the first chunk is in it.

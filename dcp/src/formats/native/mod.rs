@@ -59,10 +59,6 @@ pub(crate) use whose::Whose;
 pub(crate) use {layout::Blob, part::Part};
 
 #[cfg(test)]
-mod coded;
-#[cfg(test)]
-mod golden;
-#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod workers;

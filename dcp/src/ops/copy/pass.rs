@@ -12,12 +12,13 @@ use std::{
     },
 };
 
-use reshard::Region;
-
 use super::{
-    super::{crew, seal::prints::FilePrints},
+    super::{
+        crew,
+        pieces::Piece,
+        seal::prints::{FilePrints, prints_of, sum_of},
+    },
     file::Target,
-    prints_of,
 };
 use crate::{
     Cancel, Catalog, Error, Progress, Result, Source,
@@ -27,9 +28,6 @@ use crate::{
     formats::native::NativeSource,
 };
 
-/// Most bytes that a thread reads at once.
-const PIECE: u64 = 4 << 20;
-
 /// What was found.
 #[derive(Debug)]
 pub(super) struct Passed {
@@ -37,14 +35,6 @@ pub(super) struct Passed {
     pub(super) fingerprints: Vec<Fingerprint>,
     /// Bytes that were copied.
     pub(super) bytes: u64,
-}
-
-/// Whole blocks of a file.
-#[derive(Debug)]
-struct Piece {
-    file: usize,
-    blocks: Range<usize>,
-    bytes: Range<u64>,
 }
 
 struct Pass<'a> {
@@ -79,7 +69,8 @@ pub(super) fn pass(
     progress: &dyn Progress,
     cancel: &Cancel,
 ) -> Result<Passed> {
-    let (prints, grids) = prints_of(source)?;
+    let (mut prints, grids) = prints_of(source.catalog())?;
+    prints.iter_mut().for_each(|prints| drop(prints.sort()));
     let coded = |target: &Target| target.table.blocks().any(|block| block.codec != BlockCodec::None);
     let coded: Vec<bool> = targets.iter().map(coded).collect();
     let pieces: Vec<Piece> = targets
@@ -88,9 +79,9 @@ pub(super) fn pass(
         .filter(|(_, target)| !target.is_kept())
         .flat_map(|(file, target)| pieces_of(file, target))
         .collect();
-    let bytes = pieces.iter().map(|piece| piece.bytes.end - piece.bytes.start).sum();
+    let bytes = pieces.iter().map(Piece::len).sum();
     let pass = Pass { source, targets, prints, grids, coded, pieces, next: AtomicUsize::new(0) };
-    let fits = usize::try_from(options.max_memory / (2 * PIECE)).unwrap_or(usize::MAX);
+    let fits = usize::try_from(options.max_memory / (2 * Piece::MOST)).unwrap_or(usize::MAX);
     let threads = options.threads.get().min(fits).max(1);
     progress.begin("copy", bytes);
     let copied = crew::work(threads, || pass.serve(progress, cancel));
@@ -101,15 +92,7 @@ pub(super) fn pass(
 
 /// A file in pieces of whole blocks; one without a byte has one piece all the same, so that it is made.
 fn pieces_of(file: usize, target: &Target) -> Vec<Piece> {
-    let mut pieces: Vec<Piece> = Vec::new();
-    for (block, it) in target.table.blocks().enumerate() {
-        match pieces.last_mut() {
-            Some(piece) if it.stored.end - piece.bytes.start <= PIECE => {
-                (piece.blocks.end, piece.bytes.end) = (block + 1, it.stored.end);
-            }
-            _ => pieces.push(Piece { file, blocks: block..block + 1, bytes: it.stored }),
-        }
-    }
+    let mut pieces = Piece::cut(file, target.table.blocks().map(|block| block.stored));
     if pieces.is_empty() {
         pieces.push(Piece { file, blocks: 0..0, bytes: 0..0 });
     }
@@ -127,7 +110,7 @@ impl Pass<'_> {
                 self.next.store(usize::MAX / 2, Ordering::Relaxed);
                 return Err(error);
             }
-            progress.advance(piece.bytes.end - piece.bytes.start);
+            progress.advance(piece.len());
         }
         Ok(())
     }
@@ -136,14 +119,11 @@ impl Pass<'_> {
         let lost = || Error::internal("a piece of no file");
         let target = self.targets.get(piece.file).ok_or_else(lost)?;
         let start = piece.bytes.start;
-        let at = |byte: u64| usize::try_from(byte - start).unwrap_or(usize::MAX);
-        buffer.resize(at(piece.bytes.end), 0);
-        self.source.read_stored_at(target.id, start, buffer)?;
+        piece.read(buffer, |start, buffer| self.source.read_stored_at(target.id, start, buffer))?;
         for block in piece.blocks.clone() {
             let Some(at_block) = target.table.block(block) else { continue };
             let range = at_block.stored;
-            let stored = buffer.get(at(range.start)..at(range.end)).unwrap_or_default();
-            if target.table.check(block, stored).is_err() {
+            if target.table.check(block, piece.block(&range, buffer)).is_err() {
                 return Err(self.damaged(target, block, &range, &at_block.logical));
             }
         }
@@ -198,25 +178,13 @@ impl Pass<'_> {
         let reader = RegionReader::new(self.source, Verify::Records);
         crew::work(threads.min(slow.len()), || {
             while let Some(tensor) = slow.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let sum = self.sum(&reader, *tensor, cancel)?;
+                let grid =
+                    self.grids.get(*tensor).ok_or_else(|| Error::internal("a tensor without a grid"))?;
+                let sum = sum_of(&reader, *tensor, grid, cancel)?;
                 found.lock().unwrap_or_else(PoisonError::into_inner).push((*tensor, sum));
             }
             Ok(())
         })?;
         Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn sum(&self, reader: &RegionReader<'_>, tensor: usize, cancel: &Cancel) -> Result<FingerprintSum> {
-        let grid = self.grids.get(tensor).ok_or_else(|| Error::internal("a tensor without a grid"))?;
-        let whole = Region::whole(&grid.shape).map_err(|error| Error::internal(error.to_string()))?;
-        let (mut sum, mut bytes) = (FingerprintSum::default(), Vec::new());
-        for tile in reshard::flat::tiles(&whole, (1 << 20) / grid.width.max(1)) {
-            cancel.check()?;
-            bytes.resize(usize::try_from(grid.bytes_of(&tile)).unwrap_or(usize::MAX), 0);
-            reader.read_into(tensor, &grid.elements(&tile), &mut bytes)?;
-            let added = sum.add_region(grid.cell, &grid.shape, &tile, &bytes);
-            added.map_err(|error| Error::internal(error.to_string()).caused_by(error))?;
-        }
-        Ok(sum)
     }
 }

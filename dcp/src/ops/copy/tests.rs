@@ -13,7 +13,7 @@ use fqn::Dtype;
 use super::*;
 use crate::{
     Silent,
-    engine::{coded::smooth, testing::Whole},
+    engine::testing::Whole,
     formats::{
         self, OpenOptions,
         native::{open, open_root},
@@ -130,7 +130,7 @@ fn a_copy_needs_no_other_folder_and_keeps_all_but_its_place_in_the_log() {
 fn compressed_files_are_copied_as_they_are_stored() {
     let (from, to) = (folder(), memory());
     let wholes = vec![
-        placed(smooth(Whole::new("a", Dtype::F32, &[600, 400])), "tp:1,dp:0"),
+        placed(Whole::new("a", Dtype::F32, &[600, 400]).smooth(), "tp:1,dp:0"),
         placed(Whole::new("noise", Dtype::F32, &[300, 40]), "dp:0"),
     ];
     save_by(
@@ -152,6 +152,22 @@ fn compressed_files_are_copied_as_they_are_stored() {
     };
     assert_eq!(sizes(source.catalog()), sizes(copy.catalog()));
     assert!(copy.catalog().files.iter().any(crate::FileEntry::is_coded));
+}
+
+#[test]
+fn a_copy_of_a_blob_of_which_only_one_of_many_boxes_is_shared_can_be_read() {
+    let (from, to) = (folder(), folder());
+    let mut wholes: Vec<Whole> =
+        (0..60).map(|at| placed(Whole::new(&format!("t{at}"), Dtype::U8, &[90, 10]), "dp:0")).collect();
+    save_by(&from.1, &wholes, &plan_of(&wholes, "1x1x1", 1));
+    wholes.iter_mut().skip(1).for_each(|whole| whole.bytes[0] ^= 1);
+    let mut spec = spec(&wholes, "1x1x1", 2);
+    spec.sharing = Some(Sharing { least: 1, ..Sharing::with_newest(&from.1, &run()).unwrap().unwrap() });
+    save_by(&from.1, &wholes, &SavePlan::new(spec).unwrap());
+    let report = copied(&opened(&from.1), &to.1, &options()).unwrap();
+    assert_eq!((report.plan.shared_files, report.proven), (1, 60));
+    // Its block table has a block for each box of the first checkpoint, and chunks of one.
+    assert_holds(&newest(&to.1), &wholes);
 }
 
 #[test]

@@ -4,7 +4,6 @@
 
 use std::{
     collections::HashMap,
-    ops::Range,
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -12,16 +11,14 @@ use std::{
     thread,
 };
 
-use super::prints::{FilePrints, Part, combine};
+use super::prints::{FilePrints, Part, combine, prints_of, sum_of};
 use crate::{
     Cancel, Catalog, Error, FileId, Place, Progress, Result, Source,
     digest::{BlockLayout, BlockTable, Sha256Digest},
     engine::{RegionReader, RunOptions, Verify, grid::Grid},
     fingerprint::{Fingerprint, FingerprintSum},
+    ops::pieces::Piece,
 };
-
-/// Most bytes that a thread reads at once: several blocks where they are small.
-const PIECE: u64 = 4 << 20;
 
 /// What there is to read.
 #[derive(Debug)]
@@ -37,14 +34,6 @@ struct File {
     id: FileId,
     layout: BlockLayout,
     prints: FilePrints,
-}
-
-/// Whole blocks of a file.
-#[derive(Debug)]
-struct Piece {
-    file: usize,
-    blocks: Range<usize>,
-    bytes: Range<u64>,
 }
 
 /// What was found.
@@ -69,23 +58,14 @@ struct Share {
 impl<'s> Pass<'s> {
     pub(super) fn new(source: &'s dyn Source) -> Result<Self> {
         let catalog = source.catalog();
-        let grids = catalog.registry.entries().iter().map(Grid::of).collect::<Result<Vec<_>>>()?;
-        let mut prints: Vec<FilePrints> = catalog.files.iter().map(|_| FilePrints::default()).collect();
-        for (tensor, (_, chunks)) in catalog.iter().enumerate() {
-            for chunk in &chunks.chunks {
-                let file = usize::try_from(chunk.file.0).ok().and_then(|at| prints.get_mut(at));
-                let file = file.ok_or_else(|| Error::internal("a chunk in no file"))?;
-                let grid = grids.get(tensor).ok_or_else(|| Error::internal("a tensor without a grid"))?;
-                file.add(tensor, grid, &chunk)?;
-            }
-        }
+        let (prints, grids) = prints_of(catalog)?;
         let (mut files, mut pieces) = (Vec::new(), Vec::new());
         for (at, (entry, mut prints)) in catalog.files.iter().zip(prints).enumerate() {
             let id = FileId(u32::try_from(at).map_err(|_| Error::internal("more than 2^32 files"))?);
             let edges = prints.sort();
             let layout = BlockLayout::new(entry.size, edges);
             let layout = layout.map_err(|error| Error::corrupt(error.to_string())).place(&entry.path)?;
-            cut(at, &layout, &mut pieces);
+            pieces.extend(Piece::cut(at, layout.ranges()));
             files.push(File { id, layout, prints });
         }
         Ok(Self { source, grids, files, pieces })
@@ -102,7 +82,7 @@ impl<'s> Pass<'s> {
         cancel: &Cancel,
     ) -> Result<Found> {
         let hashed: u64 = self.source.catalog().files.iter().map(|file| file.size).sum();
-        let fits = usize::try_from(options.max_memory / (2 * PIECE)).unwrap_or(usize::MAX);
+        let fits = usize::try_from(options.max_memory / (2 * Piece::MOST)).unwrap_or(usize::MAX);
         let threads = options.threads.get().min(fits).clamp(1, self.pieces.len().max(1));
         progress.begin("seal", hashed);
         let share = self.read(threads, progress, cancel)?;
@@ -138,7 +118,7 @@ impl<'s> Pass<'s> {
                     failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
                     break;
                 }
-                progress.advance(piece.bytes.end - piece.bytes.start);
+                progress.advance(piece.len());
             }
             all.lock().unwrap_or_else(PoisonError::into_inner).add(share);
         };
@@ -155,13 +135,11 @@ impl<'s> Pass<'s> {
     fn piece(&self, piece: &Piece, buffer: &mut Vec<u8>, share: &mut Share) -> Result<()> {
         let file = self.files.get(piece.file).ok_or_else(|| Error::internal("a piece of no file"))?;
         let start = piece.bytes.start;
-        let at = |byte: u64| usize::try_from(byte - start).unwrap_or(usize::MAX);
-        buffer.resize(at(piece.bytes.end), 0);
-        self.source.read_exact_at(file.id, start, buffer)?;
+        piece.read(buffer, |start, buffer| self.source.read_exact_at(file.id, start, buffer))?;
         for block in piece.blocks.clone() {
             let Some(range) = file.layout.range(block) else { continue };
-            let bytes = buffer.get(at(range.start)..at(range.end)).unwrap_or_default();
-            share.digests.push((piece.file, block, Sha256Digest::of(bytes)));
+            let digest = Sha256Digest::of(piece.block(&range, buffer));
+            share.digests.push((piece.file, block, digest));
         }
         file.prints.sums(&self.grids, start, buffer, &mut share.sums)?;
         share.parts.extend(file.prints.parts(start, buffer).map(|part| (piece.file, part)));
@@ -226,18 +204,7 @@ impl<'s> Pass<'s> {
         let reader = RegionReader::new(self.source, Verify::None);
         for &tensor in slow {
             let grid = self.grids.get(tensor).ok_or_else(|| Error::internal("a tensor without a grid"))?;
-            let mut sum = FingerprintSum::default();
-            let whole =
-                reshard::Region::whole(&grid.shape).map_err(|error| Error::internal(error.to_string()))?;
-            let mut bytes = Vec::new();
-            for tile in reshard::flat::tiles(&whole, (1 << 20) / grid.width.max(1)) {
-                cancel.check()?;
-                bytes.resize(usize::try_from(grid.bytes_of(&tile)).unwrap_or(usize::MAX), 0);
-                reader.read_into(tensor, &grid.elements(&tile), &mut bytes)?;
-                let added = sum.add_region(grid.cell, &grid.shape, &tile, &bytes);
-                added.map_err(|error| Error::internal(error.to_string()).caused_by(error))?;
-            }
-            sums.insert(tensor, sum);
+            sums.insert(tensor, sum_of(&reader, tensor, grid, cancel)?);
         }
         Ok(reader.counts().0)
     }
@@ -249,18 +216,4 @@ impl Share {
         self.parts.extend(other.parts);
         other.sums.into_iter().for_each(|(tensor, sum)| *self.sums.entry(tensor).or_default() += sum);
     }
-}
-
-/// Cuts a file into pieces of whole blocks.
-fn cut(file: usize, layout: &BlockLayout, pieces: &mut Vec<Piece>) {
-    let mut now: Option<Piece> = None;
-    for (block, range) in layout.ranges().enumerate() {
-        match &mut now {
-            Some(piece) if range.end - piece.bytes.start <= PIECE => {
-                (piece.blocks.end, piece.bytes.end) = (block + 1, range.end);
-            }
-            _ => pieces.extend(now.replace(Piece { file, blocks: block..block + 1, bytes: range })),
-        }
-    }
-    pieces.extend(now);
 }

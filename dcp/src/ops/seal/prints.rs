@@ -6,7 +6,10 @@ use fqn::Shape;
 use reshard::Region;
 
 use crate::{
-    Chunk, CrcRecord, Error, Result, digest::Crc32, engine::grid::Grid, fingerprint::FingerprintSum,
+    Cancel, Catalog, Chunk, CrcRecord, Error, Result,
+    digest::Crc32,
+    engine::{RegionReader, grid::Grid},
+    fingerprint::FingerprintSum,
 };
 
 /// Chunks and records of one file.
@@ -40,8 +43,40 @@ pub(super) struct Part {
     crc: Crc32,
 }
 
+/// What the bytes of each file are to the tensors, and how the elements of each tensor lie.
+pub(in crate::ops) fn prints_of(catalog: &Catalog) -> Result<(Vec<FilePrints>, Vec<Grid>)> {
+    let grids = catalog.registry.entries().iter().map(Grid::of).collect::<Result<Vec<_>>>()?;
+    let mut prints: Vec<FilePrints> = catalog.files.iter().map(|_| FilePrints::default()).collect();
+    for (tensor, ((_, chunks), grid)) in catalog.iter().zip(&grids).enumerate() {
+        for chunk in &chunks.chunks {
+            let file = usize::try_from(chunk.file.0).ok().and_then(|at| prints.get_mut(at));
+            file.ok_or_else(|| Error::internal("a chunk in no file"))?.add(tensor, grid, &chunk)?;
+        }
+    }
+    Ok((prints, grids))
+}
+
+/// The sum of a tensor whose bytes do not come in the order of its elements: read as elements, 1 MiB at a time.
+pub(in crate::ops) fn sum_of(
+    reader: &RegionReader<'_>,
+    tensor: usize,
+    grid: &Grid,
+    cancel: &Cancel,
+) -> Result<FingerprintSum> {
+    let whole = Region::whole(&grid.shape).map_err(|error| Error::internal(error.to_string()))?;
+    let (mut sum, mut bytes) = (FingerprintSum::default(), Vec::new());
+    for tile in reshard::flat::tiles(&whole, (1 << 20) / grid.width.max(1)) {
+        cancel.check()?;
+        bytes.resize(usize::try_from(grid.bytes_of(&tile)).unwrap_or(usize::MAX), 0);
+        reader.read_into(tensor, &grid.elements(&tile), &mut bytes)?;
+        let added = sum.add_region(grid.cell, &grid.shape, &tile, &bytes);
+        added.map_err(|error| Error::internal(error.to_string()).caused_by(error))?;
+    }
+    Ok(sum)
+}
+
 impl FilePrints {
-    pub(in crate::ops) fn add(&mut self, tensor: usize, grid: &Grid, chunk: &Chunk) -> Result<()> {
+    fn add(&mut self, tensor: usize, grid: &Grid, chunk: &Chunk) -> Result<()> {
         let region = grid.region(&chunk.region)?;
         let packed = chunk.is_packed();
         let len = if packed { grid.bytes_of(&region) } else { strided(chunk, grid)? };

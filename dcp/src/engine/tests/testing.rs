@@ -9,7 +9,7 @@ use bytes::Bytes;
 use fqn::{Dtype, Entry, Fqn, Role, Shape};
 use reshard::Region;
 
-use super::{CopyPlan, SourceRef};
+use super::super::{CopyPlan, SourceRef};
 use crate::{
     Catalog, Chunk, Chunks, Committed, CrcRecord, Error, FileDone, FileEntry, FileId, Finding, Format,
     Location, Needs, Piece, Result, Sink, Source, TargetChunk, TargetFile, TargetLayout, TargetSpec,
@@ -39,6 +39,14 @@ impl Whole {
         }
         bytes.truncate(len);
         Self { entry, bytes }
+    }
+
+    /// The same with numbers (parts of complex ones) whose highest byte has few values, as that of weights.
+    pub(crate) fn smooth(mut self) -> Self {
+        let numbers = if self.entry.dtype.name().starts_with('c') { 2 } else { 1 };
+        let width = usize::try_from(self.entry.dtype.element_bytes().unwrap()).unwrap() / numbers;
+        self.bytes.iter_mut().skip(width - 1).step_by(width).for_each(|byte| *byte &= 3);
+        self
     }
 
     /// What a naive copy of a region gives.

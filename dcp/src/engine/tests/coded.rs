@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use reshard::Region;
 
 use super::{
-    RegionReader, Verify, read_region,
+    super::{RegionReader, Verify, read_region},
     testing::{MemSource, Proof, Stored, Whole, grid},
 };
 use crate::{
@@ -16,14 +16,6 @@ use crate::{
     digest::{BLOCK_LEN, BlockCodec, BlockTable, BlockTableBuilder, Sha256Digest},
     ops::verify::{VerifyOptions, verify},
 };
-
-/// Numbers (parts of complex ones) whose highest byte has few values, as that of weights.
-pub(crate) fn smooth(mut whole: Whole) -> Whole {
-    let numbers = if whole.entry.dtype.name().starts_with('c') { 2 } else { 1 };
-    let width = usize::try_from(whole.entry.dtype.element_bytes().unwrap()).unwrap() / numbers;
-    whole.bytes.iter_mut().skip(width - 1).step_by(width).for_each(|byte| *byte &= 3);
-    whole
-}
 
 /// A source whose files are compressed, where that gains anything.
 fn coded(whole: &Whole, cuts: &[u64], codec: BlockCodec) -> MemSource {
@@ -80,7 +72,7 @@ fn with_block(mut source: MemSource, number: usize, stored: &[u8]) -> MemSource 
 }
 
 fn large() -> Whole {
-    smooth(Whole::new("w", Dtype::F32, &[1000, 1500]))
+    Whole::new("w", Dtype::F32, &[1000, 1500]).smooth()
 }
 
 fn whole(source: &MemSource) -> Region {
@@ -198,7 +190,7 @@ proptest! {
         at in (0_u64..700, 0_u64..300), len in (1_u64..700, 1_u64..300), verify in any::<bool>(),
     ) {
         let shape = [700, 300];
-        let all = smooth(Whole::new("w", dtype, &shape));
+        let all = Whole::new("w", dtype, &shape).smooth();
         let codec = crate::codec::Codec::Planes.of_blocks(dtype);
         let source = coded(&all, &cuts, codec);
         prop_assert!(source.catalog.files.iter().any(crate::FileEntry::is_coded));

@@ -15,15 +15,13 @@ use fqn::{Dtype, Role, Shape};
 use reshard::Region;
 use serde_json::{Value, json};
 
-use super::{NativeSink, NativeSource, SinkOptions, open};
+use super::super::{NativeSink, NativeSource, SinkOptions, open};
 use crate::{
     Cancel, Encoding, Format, ObjectEntry, PathPart, ReshardRule, Silent, Source,
     commit::{Action, Clock, Log, LogOptions, Seq, Tag, Verified},
     digest::Sha256Digest,
     engine::{
-        CopyPlan, RunOptions, Verify,
-        coded::smooth,
-        read_region, run,
+        CopyPlan, RunOptions, Verify, read_region, run,
         testing::{MemSource, Proof, Stored, Whole, grid, plan},
     },
     fingerprint::FingerprintSum,
@@ -282,7 +280,7 @@ fn the_golden_store_of_compressed_blocks_is_written_once() {
     assert!(!coded_folder().exists(), "the golden store of version 1 never changes");
     let root = Root::create(coded_folder().to_str().unwrap(), &Stores::new()).unwrap();
     let of = |name: &str, role: Role, dtype: Dtype, shape: &[u64]| {
-        let mut whole = smooth(Whole::new(name, dtype, shape));
+        let mut whole = Whole::new(name, dtype, shape).smooth();
         whole.entry.role = role;
         (whole.clone(), vec![Region::whole(&whole.entry.shape).unwrap()], Stored::Packed)
     };

@@ -4,12 +4,15 @@ use fqn::{Dtype, Role};
 use reshard::Region;
 use safetensors::{SafeTensorError, SafeTensors};
 
-use super::{NativeSource, open_in};
+use super::{
+    super::{NativeSource, open_in},
+    sink,
+};
 use crate::{
     Cancel, ErrorKind, FindingCode, Result, Silent, Source,
     codec::Codecs,
     digest::{BlockCodec, Sha256Digest},
-    engine::{CopyPlan, RunOptions, coded::smooth, run, testing::Whole},
+    engine::{CopyPlan, RunOptions, run, testing::Whole},
     formats::OpenOptions,
     load::Loader,
     manifest::Manifest,
@@ -26,7 +29,7 @@ use crate::{
 
 /// Each width of element, moments, what does not compress, what is empty: several blocks of most.
 fn wholes() -> Vec<Whole> {
-    let row = |name: &str, dtype, shape: &[u64]| placed(smooth(Whole::new(name, dtype, shape)), "tp:1,dp:0");
+    let row = |name: &str, dtype, shape: &[u64]| placed(Whole::new(name, dtype, shape).smooth(), "tp:1,dp:0");
     let mut moment = row("w", Dtype::F32, &[700, 900]);
     moment.entry.role = Role::ExpAvg;
     vec![
@@ -36,7 +39,7 @@ fn wholes() -> Vec<Whole> {
         row("bytes", Dtype::U8, &[1000, 999]),
         placed(Whole::new("noise", Dtype::F32, &[300, 1000]), "tp:1,dp:0"),
         row("hollow", Dtype::F32, &[0, 4]),
-        placed(smooth(Whole::new("scalar", Dtype::F32, &[])), "replicate"),
+        placed(Whole::new("scalar", Dtype::F32, &[]).smooth(), "replicate"),
     ]
 }
 
@@ -195,7 +198,7 @@ fn copied(
     let mut request = Request::new(crate::Format::Native);
     (request.to, request.codecs) = (Some(mesh.parse().unwrap()), codecs(text));
     let copy: CopyPlan = prepare(source.catalog(), &request).unwrap().copy;
-    let done = run(source, &mut super::tests::sink(&root), &copy, options, &Silent, &Cancel::new());
+    let done = run(source, &mut sink(&root), &copy, options, &Silent, &Cancel::new());
     let opened = done.and_then(|(_, report)| {
         assert_eq!(report.proven, copy.spec.tensors.len());
         open_in(&stores, "memory://run", None, OpenOptions::new())
