@@ -67,7 +67,7 @@ pub mod wrapper;
 pub use dtype::{Dtype, UnknownDtype};
 pub use id::{Role, TensorId, UnknownRole};
 pub use name::{Fqn, MAX_NAME_BYTES, NameError, check as check_name};
-pub use placement::{AxisName, AxisPlacement, PlacementError, PlacementRule, StageRule};
+pub use placement::{AxisCut, AxisName, AxisPlacement, PlacementError, PlacementRule, StageRule};
 pub use region::{RegionError, RegionMap, RowPermute, RowRun};
 pub use registry::{Alias, Entry, FusionPart, Registry, RegistryError};
 pub use shape::{Dims, Shape};

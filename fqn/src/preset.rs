@@ -250,9 +250,15 @@ impl Rules {
 }
 
 impl Rule {
-    /// Dimension and axis of its tensor-parallel (or expert-parallel) cut.
+    /// Dimension and axis of the cut that [`Self::divides`] is about: the expert-parallel one for experts, else the
+    /// tensor-parallel one.
     pub(crate) fn unit_cut(&self) -> Option<(&AxisName, usize)> {
-        let cuts = self.place.cuts().iter();
-        cuts.map(|(axis, dim)| (axis, *dim)).find(|(axis, _)| matches!(axis.as_str(), "tp" | "ep"))
+        self.cut_over(if self.divides == Some(Unit::Experts) { "ep" } else { "tp" })
+    }
+
+    /// The cut over the axis called `name`.
+    pub(crate) fn cut_over(&self, name: &str) -> Option<(&AxisName, usize)> {
+        let each = self.place.cuts().iter().flat_map(|cut| cut.axes.iter().map(|axis| (axis, cut.dim)));
+        each.into_iter().find(|(axis, _)| axis.as_str() == name)
     }
 }

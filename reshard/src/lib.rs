@@ -52,8 +52,8 @@ pub mod strategies;
 pub use copy::{CopyError, Strided, copy_region};
 pub use coverage::{CoverageError, Index};
 pub use layout::{
-    Divisibility, DivisibilityError, Layout, LayoutError, LayoutRank, Owners, Shard, StageError, StageSplit,
-    Stages, TensorLayout, check_divisibility,
+    Divisibility, DivisibilityError, Layout, LayoutError, LayoutRank, Local, LocalPiece, Owners, Shard,
+    StageError, StageSplit, Stages, TensorLayout, check_divisibility,
 };
 pub use mesh::{Mesh, MeshError};
 pub use moves::{Move, MoveError, Moves};

@@ -3,7 +3,7 @@
 //! Shapes reach 4 dimensions with extents of 0, 1, small numbers and primes; chunkings are random guillotine cuts. The
 //! environment variable `RESHARD_CASES` sets the number of cases of a full run.
 
-use fqn::{AxisName, PlacementRule, Shape, StageRule};
+use fqn::{AxisCut, AxisName, Dtype, Entry, Fqn, FusionPart, PlacementRule, Role, Shape, StageRule};
 use proptest::prelude::*;
 
 use crate::{Mesh, Region};
@@ -25,9 +25,9 @@ pub fn shape() -> impl Strategy<Value = Shape> {
     prop::collection::vec(extent(), 0..=4).prop_map(|dims| Shape::new(&dims))
 }
 
-/// A mesh of up to four axes in any order, of extents up to 5.
+/// A mesh of up to five axes in any order, of extents up to 5; half of them with `dp_replicate` and `dp_shard`.
 pub fn mesh() -> impl Strategy<Value = Mesh> {
-    let names = prop::sample::subsequence(vec!["dp", "pp", "tp", "ep"], 1..=4).prop_shuffle();
+    let names = prop::sample::subsequence(vec!["dp", "pp", "tp", "ep", "cp"], 1..=4).prop_shuffle();
     let replicated = any::<bool>();
     (names, prop::collection::vec(1_u64..=5, 4), replicated).prop_filter_map(
         "valid axes",
@@ -44,14 +44,23 @@ pub fn mesh() -> impl Strategy<Value = Mesh> {
 }
 
 /// A rule for a tensor of `rank` dimensions: some axes in any order, each on any dimension, and an end or all stages.
+/// One cut in four joins two axes, one in four pads its dimension.
 pub fn rule(rank: usize) -> impl Strategy<Value = PlacementRule> {
-    let most = if rank == 0 { 0 } else { 3 };
-    let axes = prop::sample::subsequence(vec!["tp", "dp", "ep"], 0..=most).prop_shuffle();
+    let most = if rank == 0 { 0 } else { 4 };
+    let axes = prop::sample::subsequence(vec!["tp", "dp", "ep", "cp"], 0..=most).prop_shuffle();
     let stages = vec![StageRule::All, StageRule::First, StageRule::Last, StageRule::FirstAndLast];
-    let dims = prop::collection::vec(0..rank.max(1), 3);
-    (axes, dims, prop::sample::select(stages)).prop_filter_map("valid rule", |(axes, dims, stage)| {
-        let cuts = axes.iter().zip(dims).filter_map(|(axis, dim)| Some((AxisName::new(axis).ok()?, dim)));
-        PlacementRule::new(cuts.collect(), stage).ok()
+    let cut = (0..rank.max(1), prop::bool::weighted(0.25), prop::option::weighted(0.25, 1_u64..=3));
+    let stages = prop::sample::select(stages);
+    (axes, prop::collection::vec(cut, 4), stages).prop_filter_map("valid rule", |(axes, how, stage)| {
+        let mut cuts: Vec<AxisCut> = Vec::new();
+        for (axis, (dim, joined, pad)) in axes.iter().zip(how) {
+            let axis = AxisName::new(axis).ok()?;
+            match cuts.last_mut().filter(|_| joined) {
+                Some(before) => before.axes.push(axis),
+                None => cuts.push(AxisCut { pad, ..AxisCut::from((axis, dim)) }),
+            }
+        }
+        PlacementRule::new(cuts, stage).ok()
     })
 }
 
@@ -61,6 +70,37 @@ pub fn shape_and_rules(count: usize) -> impl Strategy<Value = (Shape, Vec<Placem
         let rules = prop::collection::vec(rule(shape.rank()), count);
         (Just(shape), rules)
     })
+}
+
+/// A tensor with a rule that fits it; one in three has a dimension of one to five fused parts, of any extents.
+pub fn entry() -> impl Strategy<Value = Entry> {
+    let parts = prop::option::weighted(0.33, (any::<u32>(), prop::collection::vec(0_u64..=7, 1..=5)));
+    shape().prop_flat_map(move |shape| (rule(shape.rank()), Just(shape), parts.clone())).prop_filter_map(
+        "valid name",
+        |(rule, mut shape, parts)| {
+            let mut fusion = Vec::new();
+            if let Some((at, extents)) = parts.filter(|_| shape.rank() > 0) {
+                let axis = at as usize % shape.rank();
+                shape = shape
+                    .iter()
+                    .enumerate()
+                    .map(|(d, n)| if d == axis { extents.iter().sum() } else { *n })
+                    .collect();
+                let part = |(at, extent): (usize, &u64)| FusionPart {
+                    name: format!("p{at}"),
+                    axis,
+                    extent: *extent,
+                };
+                fusion = extents.iter().enumerate().map(part).collect();
+            }
+            let unpadded =
+                |cut: &AxisCut| AxisCut { pad: cut.pad.filter(|_| fusion.is_empty()), ..cut.clone() };
+            let rule = PlacementRule::new(rule.cuts().iter().map(unpadded), rule.stage).ok()?;
+            let mut entry = Entry::new(Fqn::new("w").ok()?, Role::Param, Dtype::U8, shape);
+            (entry.placement, entry.fusion) = (Some(rule), fusion);
+            Some(entry)
+        },
+    )
 }
 
 /// A shape and chunks that tile it: random guillotine cuts, in random order.

@@ -139,7 +139,9 @@ impl<'a> Model<'a> {
 
 fn check(entry: &Entry, rule: &Rule, place: &PlacementRule) -> Result<(), RulesError> {
     let pattern = || rule.pattern.to_string();
-    if let Some(&(_, dim)) = place.cuts().iter().find(|(_, dim)| *dim >= entry.shape.rank()) {
+    let layers = if let StageRule::Layers(dim) = place.stage { Some(dim) } else { None };
+    let mut dims = place.cuts().iter().map(|cut| cut.dim).chain(layers);
+    if let Some(dim) = dims.find(|dim| *dim >= entry.shape.rank()) {
         let (place, shape) = (place.to_string(), Box::new(entry.shape.clone()));
         return Err(RulesError::NoDimension { id: entry.id(), rule: pattern(), place, shape, dim });
     }

@@ -44,6 +44,16 @@ pub(super) fn within(held: &Stretches, parts: u64, index: u64) -> Stretches {
     pieces.filter(|(_, len)| *len > 0).collect()
 }
 
+/// What of `held` lies inside one stretch.
+pub(super) fn inside(held: &Stretches, (from, len): Stretch) -> Stretches {
+    let end = from.saturating_add(len);
+    let clipped = held.iter().map(|&(start, len)| {
+        let first = start.max(from);
+        (first, start.saturating_add(len).min(end).saturating_sub(first))
+    });
+    clipped.filter(|(_, len)| *len > 0).collect()
+}
+
 /// What of `held` lies below `end`: padding that a layout adds holds no elements.
 pub(super) fn below(held: &Stretches, end: u64) -> Stretches {
     let clipped = held.iter().map(|&(start, len)| (start, (start + len).min(end).saturating_sub(start)));

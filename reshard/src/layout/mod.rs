@@ -5,6 +5,7 @@
 //! that a model doesn't divide over.
 mod cut;
 mod divide;
+mod error;
 mod stages;
 mod tensor;
 #[cfg(test)]
@@ -13,6 +14,7 @@ mod whole;
 
 pub use cut::chunk;
 pub use divide::{Divisibility, DivisibilityError, check_divisibility};
-pub use stages::{StageError, StageSplit, Stages};
-pub use tensor::{LayoutError, Owners, Shard, TensorLayout};
+pub use error::LayoutError;
+pub use stages::{MAX_LAYERS, StageError, StageSplit, Stages};
+pub use tensor::{Local, LocalPiece, Owners, Shard, TensorLayout};
 pub use whole::{Layout, LayoutRank};

@@ -1,11 +1,15 @@
 //! Splitting layers over pipeline stages.
 //!
+//! A layer is known by the layer index of its tensors, or as a slice of a tensor that stacks all of them
+//! (`pp:layers@0`). Experts are counted here too, layer by layer, since the part of `ep` that has one depends on how many
+//! there are.
+//!
 //! Invariant of [`Stages`]: stages are contiguous in layer order and none is without a layer, unless the model has no
 //! layers at all.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
-use fqn::{Entry, Registry, StageRule};
+use fqn::{Entry, Registry, StageRule, TensorId};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// How layers are split over stages. Text: `auto`, `weights`, or numbers of layers: `8,8,8,8`.
@@ -26,6 +30,8 @@ pub enum StageSplit {
 pub struct Stages {
     count: u64,
     of_layer: BTreeMap<u32, u64>,
+    /// Experts of each layer; of tensors of no layer under `None`.
+    experts: BTreeMap<Option<u32>, u64>,
 }
 
 /// Why layers don't split over stages.
@@ -62,10 +68,21 @@ pub enum StageError {
         /// Layers there are.
         layers: usize,
     },
+    /// A stacked tensor of more layers than any model has.
+    #[error("{tensor} stacks {layers} layers; at most {MAX_LAYERS} can be")]
+    TooManyLayers {
+        /// The tensor.
+        tensor: TensorId,
+        /// Extent of its dimension of layers.
+        layers: u64,
+    },
     /// An explicit split with a stage of no layers.
     #[error("stage split {0} leaves a stage without layers")]
     EmptyStage(String),
 }
+
+/// Most layers that a stacked tensor may have: a bound on what a hostile shape can make a split allocate.
+pub const MAX_LAYERS: u64 = 1 << 16;
 
 impl StageSplit {
     /// The stage of every layer that `registry` names, on `count` stages.
@@ -73,7 +90,7 @@ impl StageSplit {
     /// # Errors
     /// Fewer layers than stages, or an explicit split that doesn't add up.
     pub fn resolve(&self, registry: &Registry, count: u64) -> Result<Stages, StageError> {
-        let weights = Weights::of(registry);
+        let weights = Weights::of(registry)?;
         let layers = weights.layers.len();
         let sizes = match self {
             _ if layers == 0 => Vec::new(),
@@ -85,7 +102,8 @@ impl StageSplit {
             Self::Weights => weights.balanced(count),
         };
         let stages = sizes.iter().zip(0..).flat_map(|(size, stage)| (0..*size).map(move |_| stage));
-        Ok(Stages { count, of_layer: weights.layers.keys().copied().zip(stages).collect() })
+        let of_layer = weights.layers.keys().copied().zip(stages).collect();
+        Ok(Stages { count, of_layer, experts: experts(registry) })
     }
 
     fn checked(&self, sizes: &[u64], layers: usize, stages: u64) -> Result<Vec<u64>, StageError> {
@@ -104,6 +122,18 @@ impl StageSplit {
     }
 }
 
+/// One more than the highest expert index of each layer.
+fn experts(registry: &Registry) -> BTreeMap<Option<u32>, u64> {
+    let mut found: BTreeMap<Option<u32>, u64> = BTreeMap::new();
+    for entry in registry.entries() {
+        if let Some(expert) = entry.expert {
+            let count = found.entry(entry.layer).or_default();
+            *count = (*count).max(u64::from(expert) + 1);
+        }
+    }
+    found
+}
+
 fn even(layers: usize, count: u64) -> Vec<u64> {
     let layers = layers as u64;
     (0..count).map(|stage| layers / count + u64::from(stage < layers % count)).collect()
@@ -117,27 +147,43 @@ struct Weights {
 }
 
 impl Weights {
-    fn of(registry: &Registry) -> Self {
+    fn of(registry: &Registry) -> Result<Self, StageError> {
         let mut weights = Self { layers: BTreeMap::new(), first: 0, last: 0 };
         for entry in registry.entries() {
-            weights.count(entry, entry.bytes().unwrap_or(u64::MAX));
+            weights.count(entry, entry.bytes().unwrap_or(u64::MAX))?;
         }
-        weights
+        Ok(weights)
     }
 
-    fn count(&mut self, entry: &Entry, bytes: u64) {
+    fn count(&mut self, entry: &Entry, bytes: u64) -> Result<(), StageError> {
         let add = |sum: &mut u64| *sum = sum.saturating_add(bytes);
+        let stage = entry.placement.as_ref().map(|rule| rule.stage);
+        if let Some(StageRule::Layers(dim)) = stage {
+            return self.stack(entry, entry.shape.get(dim).copied().unwrap_or(0), bytes);
+        }
         if let Some(layer) = entry.layer {
             add(self.layers.entry(layer).or_default());
-            return;
+            return Ok(());
         }
-        let stage = entry.placement.as_ref().map(|rule| rule.stage);
         if matches!(stage, Some(StageRule::First | StageRule::FirstAndLast)) {
             add(&mut self.first);
         }
         if matches!(stage, Some(StageRule::Last | StageRule::FirstAndLast)) {
             add(&mut self.last);
         }
+        Ok(())
+    }
+
+    /// Every layer of a stacked tensor weighs its slice.
+    fn stack(&mut self, entry: &Entry, layers: u64, bytes: u64) -> Result<(), StageError> {
+        if layers > MAX_LAYERS {
+            return Err(StageError::TooManyLayers { tensor: entry.id(), layers });
+        }
+        for layer in 0..u32::try_from(layers).unwrap_or(0) {
+            let sum = self.layers.entry(layer).or_default();
+            *sum = sum.saturating_add(bytes / layers);
+        }
+        Ok(())
     }
 
     /// Layers per stage whose heaviest stage is as light as can be: bisection on what a stage may weigh.
@@ -191,6 +237,26 @@ impl Stages {
     #[must_use]
     pub fn of(&self, layer: u32) -> Option<u64> {
         self.of_layer.get(&layer).copied()
+    }
+
+    /// The layers of `stage` in a tensor that stacks `layers` of them: first one and number. A stage that has none of
+    /// them is an empty stretch where they would begin.
+    #[must_use]
+    pub fn span(&self, stage: u64, layers: u64) -> (u64, u64) {
+        let at = |stage: u64| {
+            // Layers that the split doesn't know belong to the last stage.
+            let first =
+                self.of_layer.iter().find(|(_, of)| **of >= stage).map(|(layer, _)| u64::from(*layer));
+            if stage >= self.count { layers } else { first.unwrap_or(layers).min(layers) }
+        };
+        let start = if stage == 0 { 0 } else { at(stage) };
+        (start, at(stage + 1).saturating_sub(start))
+    }
+
+    /// Number of experts of `layer`, or of tensors of no layer: one more than the highest index that names hold.
+    #[must_use]
+    pub fn experts(&self, layer: Option<u32>) -> u64 {
+        self.experts.get(&layer).copied().unwrap_or(0)
     }
 
     /// Number of layers on each stage.

@@ -13,6 +13,10 @@ use crate::{
 fn layout(shape: &Shape, rule: &fqn::PlacementRule, mesh: &Mesh) -> Layout {
     let mut entry = Entry::new(Fqn::new("w").unwrap(), Role::Param, Dtype::U8, shape.clone());
     entry.placement = Some(rule.clone());
+    laid(entry, mesh)
+}
+
+fn laid(entry: Entry, mesh: &Mesh) -> Layout {
     let mut registry = Registry::new();
     registry.push(entry).unwrap();
     Layout::new(&registry, mesh, &StageSplit::Auto).unwrap()
@@ -48,23 +52,37 @@ fn unsharded(shape: &Shape) -> Buffers {
 }
 
 /// What `rank` holds by cutting lists of indices as `torch.chunk` is documented: equal parts of `ceil(n / parts)`
-/// indices until they run out. Shares nothing with the crate but the numbering of ranks.
+/// indices until they run out. Joined axes count as one of all their parts, padding is indices that are dropped at the
+/// end. Shares nothing with the crate but the numbering of ranks.
 fn chunked(shape: &Shape, rule: &fqn::PlacementRule, mesh: &Mesh, rank: u64) -> Region {
+    let named = |name: &str| mesh.axes().iter().position(|(axis, _)| axis.as_str() == name);
+    let position = |name: &str| named(name).or_else(|| if name == "dp" { named("dp_shard") } else { None });
+    let parts_and_index = |cut: &fqn::AxisCut| {
+        cut.axes.iter().filter_map(|axis| position(axis.as_str())).fold((1, 0), |(parts, index), at| {
+            let below: u64 = mesh.axes()[at + 1..].iter().map(|(_, extent)| extent).product();
+            let extent = mesh.axes()[at].1;
+            (parts * extent, index * extent + rank / below % extent)
+        })
+    };
     let mut held: Vec<Vec<u64>> = shape.iter().map(|n| (0..*n).collect()).collect();
-    for (axis, dim) in rule.cuts() {
-        let named = |name: &str| mesh.axes().iter().position(|(axis, _)| axis.as_str() == name);
-        let at =
-            named(axis.as_str()).or_else(|| if axis.as_str() == "dp" { named("dp_shard") } else { None });
-        let Some(at) = at else { continue };
-        let below: u64 = mesh.axes()[at + 1..].iter().map(|(_, extent)| extent).product();
-        let (parts, index) = (mesh.axes()[at].1, rank / below % mesh.axes()[at].1);
-        let mut rest = held[*dim].clone();
+    for cut in rule.cuts() {
+        if let Some(pad) = cut.pad {
+            let step = pad * parts_and_index(cut).0;
+            held[cut.dim] = (0..shape[cut.dim].div_ceil(step) * step).collect();
+        }
+    }
+    for cut in rule.cuts() {
+        let (parts, index) = parts_and_index(cut);
+        let mut rest = held[cut.dim].clone();
         let size = rest.len().div_ceil(usize::try_from(parts).unwrap());
         for _ in 0..index {
             rest.drain(..size.min(rest.len()));
         }
         rest.truncate(size);
-        held[*dim] = rest;
+        held[cut.dim] = rest;
+    }
+    for (held, n) in held.iter_mut().zip(shape.iter()) {
+        held.retain(|at| at < n);
     }
     let offsets: Vec<u64> =
         held.iter().zip(shape.iter()).map(|(h, n)| h.first().copied().unwrap_or(*n)).collect();
@@ -89,11 +107,21 @@ proptest! {
     }
 
     #[test]
-    fn every_element_is_owned_exactly_once(
-        (shape, rules) in strategies::shape_and_rules(1), mesh in strategies::mesh()
+    fn fused_padded_and_joined_tensors_come_back_over_any_meshes(
+        entry in strategies::entry(), meshes in prop::collection::vec(strategies::mesh(), 3),
     ) {
-        let layout = layout(&shape, &rules[0], &mesh);
-        prop_assert_eq!(coverage::check(&shape, &regions(&layout)), Ok(()));
+        let layouts: Vec<Layout> = meshes.iter().map(|mesh| laid(entry.clone(), mesh)).collect();
+        let whole = unsharded(&entry.shape);
+        let a = made(&whole, regions(&layouts[0]));
+        let through = made(&made(&a, regions(&layouts[1])), regions(&layouts[2]));
+        prop_assert_eq!(&through, &made(&whole, regions(&layouts[2])));
+        prop_assert_eq!(made(&through, [whole[0].0.clone()]), whole);
+    }
+
+    #[test]
+    fn every_element_is_owned_exactly_once(entry in strategies::entry(), mesh in strategies::mesh()) {
+        let layout = laid(entry.clone(), &mesh);
+        prop_assert_eq!(coverage::check(&entry.shape, &regions(&layout)), Ok(()));
         let owned: u64 = layout.ranks().iter().map(|rank| rank.model).sum();
         let held = layout.shards(0).map(|(shard, _)| shard.region.elements() * shard.owners.len());
         prop_assert_eq!(owned, held.sum::<u64>());
@@ -104,6 +132,26 @@ proptest! {
             };
             prop_assert!(shard.owners.contains(writer));
             prop_assert_eq!(shard.owners.iter().collect::<Vec<_>>(), (0..mesh.ranks()).filter(rank_holds).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn a_ranks_own_tensor_is_its_regions_and_padding(entry in strategies::entry(), mesh in strategies::mesh()) {
+        let layout = laid(entry.clone(), &mesh);
+        let tensor = &layout.tensors()[0];
+        for rank in 0..mesh.ranks() {
+            let coords = mesh.coords(rank).unwrap();
+            let Some(local) = tensor.local(&mesh, &coords) else {
+                prop_assert!(tensor.regions_of(&mesh, &coords).is_empty());
+                continue;
+            };
+            let tiles: Vec<Region> = local.pieces.iter().map(|piece| piece.local.clone()).chain(local.padding.clone()).collect();
+            prop_assert_eq!(coverage::check(&local.shape, &tiles), Ok(()));
+            let mut globals: Vec<Region> = local.pieces.iter().map(|piece| piece.global.clone()).collect();
+            let mut held: Vec<Region> = tensor.regions_of(&mesh, &coords).into_iter().filter(|r| !r.is_empty()).collect();
+            globals.sort();
+            held.sort();
+            prop_assert_eq!(globals, held);
         }
     }
 

@@ -90,13 +90,19 @@ fn range(mut numbers: Vec<u64>) -> String {
     }
 }
 
-/// `S(0)@tp8 S(0)@dp4`; `R` where nothing cuts.
+/// `S(0)@tp8 S(0)@dp4`, `S(0)@dp4+cp2` for axes that cut as one, `E@ep8` for one expert's; `R` where nothing cuts.
 fn placed(rule: &PlacementRule, mesh: &Mesh) -> String {
-    let cuts = rule.cuts().iter().filter_map(|(axis, dim)| {
-        let (name, extent) = mesh.axes().get(mesh.cutting(axis)?)?;
-        (*extent > 1).then(|| format!("S({dim})@{name}{extent}"))
-    });
-    let cuts: Vec<String> = cuts.collect();
+    let mut cuts: Vec<String> = Vec::new();
+    for cut in rule.cuts() {
+        let axes = cut.axes.iter().filter_map(|axis| mesh.axes().get(mesh.cutting(axis)?));
+        let axes: Vec<String> =
+            axes.filter(|(_, extent)| *extent > 1).map(|(name, extent)| format!("{name}{extent}")).collect();
+        if !axes.is_empty() {
+            cuts.push(format!("S({})@{}", cut.dim, axes.join("+")));
+        }
+    }
+    let expert = rule.expert_axis().and_then(|axis| mesh.axes().get(mesh.cutting(axis)?));
+    cuts.extend(expert.filter(|(_, extent)| *extent > 1).map(|(name, extent)| format!("E@{name}{extent}")));
     if cuts.is_empty() { "R".to_owned() } else { cuts.join(" ") }
 }
 

@@ -97,7 +97,7 @@ pub(super) fn rule(spec: &DTensorSpec) -> Option<PlacementRule> {
     let names = names(spec)?;
     let cuts = order(spec).ok()?;
     let cuts = cuts.into_iter().map(|(axis, dim)| Some((names.get(axis)?.clone(), dim)));
-    PlacementRule::new(cuts.collect::<Option<_>>()?, StageRule::All).ok()
+    PlacementRule::new(cuts.collect::<Option<Vec<_>>>()?, StageRule::All).ok()
 }
 
 fn names(spec: &DTensorSpec) -> Option<Vec<AxisName>> {

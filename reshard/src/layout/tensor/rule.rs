@@ -1,0 +1,163 @@
+//! A placement rule on a mesh: which axes cut which dimension and how, what there is to cut, and which axes hold whole
+//! tensors at some of their coordinates only.
+
+use fqn::{AxisCut, AxisName, Entry, PlacementRule, StageRule};
+use smallvec::{SmallVec, smallvec};
+
+use super::{Choice, Cut, How, LayoutError, Stages, Stretches};
+use crate::Mesh;
+
+/// A rule and what it is resolved for.
+pub(super) struct Resolve<'a> {
+    pub(super) rule: &'a PlacementRule,
+    pub(super) entry: &'a Entry,
+    pub(super) mesh: &'a Mesh,
+    pub(super) stages: &'a Stages,
+}
+
+impl Resolve<'_> {
+    /// The cuts, in cutting order: that of stacked layers over stages comes first.
+    pub(super) fn cuts(&self) -> Result<SmallVec<[Cut; 2]>, LayoutError> {
+        let mut cuts: SmallVec<[Cut; 2]> = self.layers()?.into_iter().collect();
+        for cut in self.rule.cuts() {
+            self.check_dim(cut.dim)?;
+            cuts.extend(self.cut(cut, &cuts)?);
+        }
+        Ok(cuts)
+    }
+
+    fn cut(&self, cut: &AxisCut, before: &[Cut]) -> Result<Option<Cut>, LayoutError> {
+        let mut axes: SmallVec<[(usize, u64); 1]> = SmallVec::new();
+        for axis in &cut.axes {
+            let Some(at) = self.mesh.cutting(axis) else { continue };
+            let taken =
+                axes.iter().chain(before.iter().flat_map(|cut| &cut.axes)).any(|(other, _)| *other == at);
+            if taken || self.expert_position() == Some(at) {
+                return Err(self.twice(axis));
+            }
+            axes.push((at, self.extent(at)));
+        }
+        let extent = axes.iter().map(|(_, extent)| extent).product();
+        let fused = self.entry.fusion.iter().any(|part| part.axis == cut.dim);
+        let within = fused && cut.axes.iter().any(|axis| axis.as_str() == "tp");
+        let how = if within { How::Within } else { How::Across };
+        Ok((!axes.is_empty()).then_some(Cut { axes, extent, dim: cut.dim, how }))
+    }
+
+    /// The cut of stacked layers: each stage takes its own.
+    fn layers(&self) -> Result<Option<Cut>, LayoutError> {
+        let StageRule::Layers(dim) = self.rule.stage else { return Ok(None) };
+        self.check_dim(dim)?;
+        let Some(at) = self.mesh.position("pp") else { return Ok(None) };
+        let layers = self.entry.shape.get(dim).copied().unwrap_or(0);
+        let spans = (0..self.mesh.stages()).map(|stage| self.stages.span(stage, layers)).collect();
+        let extent = self.mesh.stages();
+        Ok(Some(Cut { axes: smallvec![(at, extent)], extent, dim, how: How::At(spans) }))
+    }
+
+    /// What there is to cut, per dimension: whole ones, padding included, or fused parts one after another.
+    pub(super) fn uncut(&self) -> Result<SmallVec<[Stretches; 4]>, LayoutError> {
+        let entry = self.entry;
+        let mut dims: SmallVec<[Stretches; 4]> =
+            entry.shape.iter().map(|extent| smallvec![(0, *extent)]).collect();
+        let fixed = entry
+            .padded_rows
+            .filter(|_| !self.rule.cuts().iter().any(|cut| cut.dim == 0 && cut.pad.is_some()));
+        if let (Some(rows), Some(padded)) = (dims.first_mut(), fixed) {
+            *rows = rows.iter().map(|&(start, len)| (start, len.max(padded))).collect();
+        }
+        for (cut, pad) in self.rule.cuts().iter().filter_map(|cut| Some((cut, cut.pad?))) {
+            let whole = self.padded(cut, pad)?;
+            dims.get_mut(cut.dim).into_iter().for_each(|dim| *dim = smallvec![(0, whole)]);
+        }
+        self.fuse(&mut dims)?;
+        Ok(dims)
+    }
+
+    /// The extent of a dimension that is padded to a multiple of `pad` times the parts that it is cut into.
+    fn padded(&self, cut: &AxisCut, pad: u64) -> Result<u64, LayoutError> {
+        let wrong = |why| LayoutError::Padding {
+            tensor: self.entry.id(),
+            rule: self.rule.clone(),
+            dim: cut.dim,
+            shape: self.entry.shape.clone(),
+            why,
+        };
+        if self.entry.fusion.iter().any(|part| part.axis == cut.dim) {
+            return Err(wrong("consists of fused parts"));
+        }
+        let positions = cut.axes.iter().filter_map(|axis| self.mesh.cutting(axis));
+        let parts: u64 = positions.map(|at| self.extent(at)).product();
+        let extent = self.entry.shape.get(cut.dim).copied().unwrap_or(0);
+        let whole = pad.checked_mul(parts).and_then(|step| extent.checked_next_multiple_of(step));
+        let rest = self.entry.shape.iter().enumerate().filter(|(dim, _)| *dim != cut.dim);
+        let elements = rest.map(|(_, extent)| *extent).try_fold(whole.unwrap_or(0), u64::checked_mul);
+        elements.and(whole).ok_or_else(|| wrong("then exceeds 64 bits"))
+    }
+
+    fn fuse(&self, dims: &mut [Stretches]) -> Result<(), LayoutError> {
+        let entry = self.entry;
+        let Some(axis) = entry.fusion.first().map(|part| part.axis) else { return Ok(()) };
+        let mut parts = Stretches::new();
+        let end = entry.fusion.iter().try_fold(0_u64, |start, part| {
+            parts.push((start, part.extent));
+            start.checked_add(part.extent).filter(|_| part.axis == axis)
+        });
+        match dims.get_mut(axis) {
+            Some(whole) if end.is_some() && end == entry.shape.get(axis).copied() => *whole = parts,
+            _ => return Err(LayoutError::Fusion { tensor: entry.id(), axis, shape: entry.shape.clone() }),
+        }
+        Ok(())
+    }
+
+    /// Axes that hold the whole tensor at some coordinates only, by position.
+    pub(super) fn choices(&self) -> Result<SmallVec<[(usize, Choice); 2]>, LayoutError> {
+        let (mut choices, last) = (SmallVec::new(), self.mesh.stages() - 1);
+        let pipeline = match self.rule.stage {
+            StageRule::All | StageRule::Layers(_) => Choice::Any,
+            StageRule::First => Choice::At(0),
+            StageRule::Last => Choice::At(last),
+            StageRule::FirstAndLast => Choice::Ends,
+            StageRule::Layer if last == 0 => Choice::Any,
+            StageRule::Layer => Choice::At(self.stage_of_layer()?),
+        };
+        choices.extend(self.mesh.position("pp").map(|at| (at, pipeline)).filter(|_| pipeline != Choice::Any));
+        if let Some(at) = self.expert_position() {
+            choices.push((at, Choice::At(self.expert_coordinate(self.extent(at))?)));
+        }
+        Ok(choices)
+    }
+
+    fn stage_of_layer(&self) -> Result<u64, LayoutError> {
+        let stage = self.entry.layer.and_then(|layer| self.stages.of(layer));
+        stage.ok_or_else(|| LayoutError::NoLayer { tensor: self.entry.id(), rule: self.rule.clone() })
+    }
+
+    fn expert_position(&self) -> Option<usize> {
+        self.mesh.cutting(self.rule.expert_axis()?)
+    }
+
+    /// Experts are shared out as rows of a stacked tensor would be.
+    fn expert_coordinate(&self, extent: u64) -> Result<u64, LayoutError> {
+        let missing = || LayoutError::NoExpert { tensor: self.entry.id(), rule: self.rule.clone() };
+        let expert = self.entry.expert.ok_or_else(missing)?;
+        let share = self.stages.experts(self.entry.layer).max(u64::from(expert) + 1).div_ceil(extent.max(1));
+        Ok(u64::from(expert) / share)
+    }
+
+    fn extent(&self, at: usize) -> u64 {
+        self.mesh.axes().get(at).map_or(1, |&(_, extent)| extent)
+    }
+
+    fn check_dim(&self, dim: usize) -> Result<(), LayoutError> {
+        if dim < self.entry.shape.rank() {
+            return Ok(());
+        }
+        let (tensor, rule, shape) = (self.entry.id(), self.rule.clone(), self.entry.shape.clone());
+        Err(LayoutError::NoDimension { tensor, rule, dim, shape })
+    }
+
+    fn twice(&self, axis: &AxisName) -> LayoutError {
+        LayoutError::AxisTwice { tensor: self.entry.id(), rule: self.rule.clone(), axis: axis.clone() }
+    }
+}
