@@ -6,7 +6,10 @@
 use fqn::{AxisCut, AxisName, Dtype, Entry, Fqn, FusionPart, PlacementRule, Role, Shape, StageRule};
 use proptest::prelude::*;
 
-use crate::{Mesh, Region};
+use crate::{
+    Mesh, Region,
+    flat::{FlatGroup, FlatPadding},
+};
 
 /// Configuration with as many cases as `RESHARD_CASES` says; 128 where it says nothing.
 #[must_use]
@@ -118,6 +121,21 @@ pub fn chunking() -> impl Strategy<Value = (Shape, Vec<Region>)> {
         }
         (shape, chunks)
     })
+}
+
+/// Tensors in flat buffers of one to six ranks: joined with any alignment, as ZeRO 1 and 2 or FSDP 1 have them, or each by itself.
+pub fn flat_group() -> impl Strategy<Value = FlatGroup> {
+    let kind = (0_u8..5, 1_u64..=8, 1_u64..=12);
+    (prop::collection::vec(shape(), 0..6), 1_u64..=6, kind).prop_filter_map(
+        "sizes within 64 bits",
+        |(shapes, ranks, (kind, start, len))| match kind {
+            0 => FlatGroup::zero(shapes, ranks).ok(),
+            1 => FlatGroup::each(shapes, ranks).ok(),
+            2 => FlatGroup::fsdp1(shapes, ranks, Some(Dtype::BF16)).ok(),
+            3 => FlatGroup::fsdp1(shapes, ranks, None).ok(),
+            _ => FlatGroup::joined(shapes, ranks, FlatPadding { start, len }).ok(),
+        },
+    )
 }
 
 /// A chunk cut in two; `None` where the dimension that `dim` picks can't be cut.

@@ -35,6 +35,15 @@ pub enum FlatError {
     /// More than 2^64 elements.
     #[error("shape {0} has more than 2^64 elements")]
     TooLarge(Shape),
+    /// A group that no rank shares.
+    #[error("a flat group needs at least one rank")]
+    NoRanks,
+    /// An alignment of 0 elements.
+    #[error("a flat buffer can't be aligned to 0 elements, or to a part of one")]
+    Alignment,
+    /// Tensors that together exceed 64 bits.
+    #[error("the tensors of a flat group, with their padding, have more than 2^64 elements")]
+    GroupTooLarge,
     /// Numbers that make no region.
     #[error(transparent)]
     Region(#[from] RegionError),
