@@ -38,6 +38,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod assembly;
 pub mod copy;
 pub mod coverage;
 pub mod flat;
@@ -49,6 +50,7 @@ mod region;
 #[cfg(any(test, feature = "strategies"))]
 pub mod strategies;
 
+pub use assembly::{Assembly, AssemblyError, AssemblyPart};
 pub use copy::{CopyError, Strided, copy_region};
 pub use coverage::{CoverageError, Index};
 pub use layout::{
