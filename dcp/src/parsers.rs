@@ -1,6 +1,6 @@
 //! Parsers that are not part of the crate's interface, for fuzzers: each says whether the bytes were accepted. And hostile input for them.
 
-use crate::{ChunkList, Result, formats, manifest::Manifest};
+use crate::{ChunkList, Result, commit, formats, manifest::Manifest};
 
 /// The image of a manifest, though no reader may take it.
 ///
@@ -14,6 +14,12 @@ pub fn hostile_image(manifest: &Manifest) -> Result<Vec<u8>> {
 #[must_use]
 pub fn chunks(rank: usize, column: &[u8]) -> bool {
     ChunkList::from_packed(rank, column.to_vec()).is_ok()
+}
+
+/// The head hint of a log.
+#[must_use]
+pub fn head_hint(bytes: &[u8]) -> bool {
+    commit::is_hint(bytes)
 }
 
 /// A part: a writer's note of a finished blob.

@@ -74,8 +74,11 @@ impl Log {
     fn audit_records(&self, listed: &[Seq], reader: &mut Reader) -> Result<Audit> {
         let last = listed.last().copied().max(self.head());
         let (mut audit, mut seq) = (Audit::default(), Seq::FIRST);
+        // A store may take a while to show a record. It is given that once: with many missing, each would wait in vain.
+        let mut waited = false;
         loop {
-            let read = if last >= Some(seq) { self.read_sure(seq) } else { self.read(seq) };
+            let read = if last >= Some(seq) && !waited { self.read_sure(seq) } else { self.read(seq) };
+            waited |= matches!(read, Ok(None));
             match read {
                 Ok(Some(entry)) => {
                     audit.records += 1;
@@ -97,6 +100,10 @@ impl Log {
                 },
                 Err(error @ CommitError::Store(_)) => return Err(error),
                 Err(error) => reader.miss(seq, error, &mut audit),
+            }
+            // The name of a record may be the last number that there is.
+            if seq.next() == seq {
+                return Ok(audit);
             }
             seq = seq.next();
         }

@@ -8,19 +8,19 @@
 //!
 //! It is the one object of a root that is written over, and the only one that may be lost, stale or wrong without harm. Its writer puts it
 //! after the record is durable, so one that is ahead of the log says that the log was cut. It is never believed over the log: record `n` is
-//! read and must have the digest that the hint names, which also binds the root; its state is trusted as far as one that a record carries.
-//! And whoever writes believes no hint: before a handle's first record the log is read as without one (see [`Log::prove`](super::Log::prove)).
+//! read, must have the digest that the hint names, and must be of its root and understood; its state is trusted as far as one that a record
+//! carries. So a reader passes over damage of records before `n`, as one that begins at a carried state does. Whoever must not pass over it
+//! (who writes, deletes, or falls back because of damage) believes no hint, and has the log read as without one: see
+//! [`Log::prove`](super::Log::prove).
 //!
 //! Bytes: `CKPTHEAD`, version u32, length of the JSON u64, the JSON as a zstd frame, SHA-256 of all before.
 
 use bytes::Bytes;
-use futures::executor::block_on;
-use object_store::ObjectStoreExt;
 use serde::{Deserialize, Serialize};
 
 use super::log::Entry;
 use super::names::Label;
-use super::record::{FEATURES, Record, RootId};
+use super::record::{Action, FEATURES, Record, RootId};
 use super::seq::Seq;
 use super::state::State;
 use crate::digest::Sha256Digest;
@@ -36,7 +36,14 @@ const PREFIX: usize = 8 + 4 + 8;
 const DIGEST: usize = 32;
 
 /// The most bytes that a hint and its JSON may have; beyond that nobody writes one.
-const LONGEST: u64 = 64 << 20;
+const LONGEST: u64 = 32 << 20;
+
+/// The most bytes of JSON for so many of its frame: a small object must not claim much memory. Of what is in a state, digests and nonces don't
+/// shrink to less than half.
+const fn most_json(frame: usize) -> u64 {
+    let most = (4 << 20) + 8 * frame as u64;
+    if most < LONGEST { most } else { LONGEST }
+}
 
 /// The largest record that a hint repeats.
 const LONGEST_RECORD: usize = 64 << 10;
@@ -102,7 +109,7 @@ pub(super) fn read(root: &Root) -> Result<Found, StoreError> {
 /// Puts it over an older one. Whether it lands is of no consequence.
 pub(super) fn put(root: &Root, bytes: Vec<u8>) {
     // An error of the store is none of the append that this follows: its record is there.
-    drop(block_on(root.object_store().put(&path(), bytes.into())));
+    drop(root.put_over(&path(), bytes.into()));
 }
 
 /// The hint of a log whose last record is `seq`.
@@ -119,6 +126,9 @@ pub(super) fn encode(
     let written = Written { must_understand, root, seq, record, newest, runs, checkpoints, state };
     let json = serde_json::to_vec(&written).ok().filter(|json| json.len() as u64 <= LONGEST)?;
     let frame = zstd::bulk::compress(&json, LEVEL).ok()?;
+    if json.len() as u64 > most_json(frame.len()) {
+        return None;
+    }
     let mut bytes = Vec::with_capacity(PREFIX + frame.len() + DIGEST);
     bytes.extend_from_slice(MAGIC);
     bytes.extend_from_slice(&VERSION.to_le_bytes());
@@ -127,6 +137,12 @@ pub(super) fn encode(
     let digest = Sha256Digest::of(&bytes);
     bytes.extend_from_slice(digest.as_bytes());
     Some(bytes)
+}
+
+/// Whether bytes are a hint, and the record that it repeats is one that it may.
+#[cfg(any(test, feature = "testing"))]
+pub(crate) fn is_hint(bytes: &[u8]) -> bool {
+    decode(bytes).is_ok_and(|hint| hint.newest().is_some() || hint.newest.is_none())
 }
 
 fn decode(bytes: &[u8]) -> Result<Hint, String> {
@@ -144,8 +160,8 @@ fn decode(bytes: &[u8]) -> Result<Hint, String> {
     }
     let (length, frame) = rest.split_first_chunk().ok_or(CUT)?;
     let length = u64::from_le_bytes(*length);
-    let room =
-        usize::try_from(length).ok().filter(|_| length <= LONGEST).ok_or("it claims to be too large")?;
+    let room = usize::try_from(length).ok().filter(|_| length <= most_json(frame.len()));
+    let room = room.ok_or("it claims to be too large")?;
     let json = zstd::bulk::decompress(frame, room).map_err(|error| error.to_string())?;
     let written: Written = serde_json::from_slice(&json).map_err(|error| error.to_string())?;
     if let Some(feature) =
@@ -159,6 +175,12 @@ fn decode(bytes: &[u8]) -> Result<Hint, String> {
 }
 
 impl Hint {
+    /// Whether the bytes that were found under its number are the record that it was made after, and this program may read what follows on
+    /// it. The record's content is in the state already.
+    pub(super) fn fits(&self, bytes: &[u8]) -> bool {
+        Sha256Digest::of(bytes) == self.record && Record::is(bytes, self.root, self.seq)
+    }
+
     /// Whether the record that was found under its number is the one that it was made after.
     pub(super) fn is_of(&self, entry: &Entry) -> bool {
         entry.digest == self.record && entry.record.root == self.root && entry.record.seq == self.seq
@@ -168,10 +190,14 @@ impl Hint {
     pub(super) fn newest(&self) -> Option<(Seq, Bytes)> {
         let bytes = self.newest.as_deref()?;
         let record = Record::decode(path().as_ref(), bytes.as_bytes()).ok()?;
-        let known = self.state.checkpoints.contains_key(&record.seq) && record.root == self.root;
-        known.then(|| (record.seq, Bytes::copy_from_slice(bytes.as_bytes())))
+        let checkpoint = self.state.checkpoints.get(&record.seq)?;
+        let same = matches!(&record.action, Action::Commit(commit)
+            if commit.attempt == checkpoint.attempt && commit.manifest == checkpoint.manifest);
+        (same && record.root == self.root).then(|| (record.seq, Bytes::copy_from_slice(bytes.as_bytes())))
     }
 }
 
+#[cfg(test)]
+mod hostile;
 #[cfg(test)]
 mod tests;

@@ -137,7 +137,7 @@ impl Log {
     /// that listing is faster.
     fn begin_at(&mut self, hint: Hint) -> bool {
         let Ok(Some((bytes, _))) = self.fetch(hint.seq) else { return false };
-        if Sha256Digest::of(&bytes) != hint.record {
+        if !hint.fits(&bytes) {
             return false;
         }
         self.newest = hint.newest();
@@ -161,8 +161,8 @@ impl Log {
         }
     }
 
-    /// Makes sure that the state is the word of the log alone: where it began with a hint, the log is read again without one. Whoever
-    /// decides by the state what to write or to delete asks for this first; [`Log::append`] does.
+    /// Makes sure that state and records are the word of the log alone: where it began with a hint, the log is read again without one.
+    /// Whoever decides by it what to write, to delete or to pass over asks for this first; [`Log::append`] does.
     ///
     /// # Errors
     /// As [`Log::open`].
@@ -361,6 +361,10 @@ impl Log {
     fn put_hint(&mut self) {
         self.hint_due = false;
         let (Some(root), Some(last)) = (self.chain.root, self.chain.last) else { return };
+        // The last record may be another's, read and not durable. A hint that outlives its record in a crash says that the log was cut.
+        if self.settle().is_err() {
+            return;
+        }
         let newest = self.state.checkpoints.last_key_value().map(|(seq, _)| *seq);
         // The last record is read in any case.
         let newest = self.newest.as_ref().filter(|(seq, _)| Some(*seq) == newest && *seq != last.0);

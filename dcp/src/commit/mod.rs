@@ -35,6 +35,8 @@ pub use audit::{Audit, Finding, HintCheck};
 pub use clock::{Clock, Retry, SystemClock};
 pub use error::{CommitError, Result};
 pub use fold::{Fold, fold, fold_from};
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use hint::is_hint;
 pub use log::{Entry, Log, LogOptions};
 pub use metrics::{Finite, MOST_METRICS, Metrics, NotFinite};
 pub use names::{DirName, InvalidName, Label};

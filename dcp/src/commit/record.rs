@@ -204,6 +204,16 @@ struct Preamble {
     must_understand: Vec<String>,
 }
 
+/// What tells which record it is, and whether this program may read on from it.
+#[derive(Deserialize)]
+struct Identity {
+    format: u32,
+    #[serde(default)]
+    must_understand: Vec<String>,
+    root: RootId,
+    seq: Seq,
+}
+
 impl Record {
     /// The bytes of the record.
     ///
@@ -230,17 +240,29 @@ impl Record {
         if preamble.format > FORMAT {
             return Err(CommitError::Newer { path: name.to_owned(), format: preamble.format, known: FORMAT });
         }
-        let unknown: Vec<_> =
-            preamble.must_understand.iter().filter(|f| !FEATURES.contains(&f.as_str())).cloned().collect();
+        let unknown = unknown(&preamble.must_understand);
         if !unknown.is_empty() {
             return Err(CommitError::NotUnderstood { path: name.to_owned(), features: unknown.join(", ") });
         }
         serde_json::from_str(&json).map_err(|error| damaged(name, &error.to_string()))
     }
 
+    /// Whether bytes, of which the digest is known to be right, are this record, and one from which this program may read on. The rest of
+    /// it is not looked at: it may carry a large state.
+    pub(super) fn is(bytes: &[u8], root: RootId, seq: Seq) -> bool {
+        serde_json::from_slice::<Identity>(bytes).is_ok_and(|it| {
+            it.root == root && it.seq == seq && it.format <= FORMAT && unknown(&it.must_understand).is_empty()
+        })
+    }
+
     fn unwritable(&self, error: &serde_json::Error) -> CommitError {
         damaged(self.seq.path().as_ref(), &error.to_string())
     }
+}
+
+/// The features that this crate does not understand.
+fn unknown(features: &[String]) -> Vec<&str> {
+    features.iter().map(String::as_str).filter(|feature| !FEATURES.contains(feature)).collect()
 }
 
 /// Why a record without its ending is refused.

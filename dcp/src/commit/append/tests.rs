@@ -20,6 +20,13 @@ use crate::store::{LocalStore, Root, SeededNonces};
 #[derive(Debug, Default)]
 pub(in super::super) struct Still(Mutex<Duration>);
 
+impl Still {
+    /// How long was waited, in all.
+    pub(in super::super) fn paused(&self) -> Duration {
+        *self.0.lock().unwrap()
+    }
+}
+
 impl Clock for Still {
     fn now(&self) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_secs(1_000)

@@ -15,31 +15,31 @@ use super::*;
 use crate::store::counted::CountedStore;
 use crate::store::{LocalStore, Nonce};
 
-fn fill(root: &Root, commits: u64, seed: u64) {
+pub(super) fn fill(root: &Root, commits: u64, seed: u64) {
     let mut log = log(root, seed);
     for n in 1..=commits {
         append(&mut log, commit(&format!("s-{n}"))).unwrap();
     }
 }
 
-fn open(root: &Root) -> Result<Log, CommitError> {
+pub(super) fn open(root: &Root) -> Result<Log, CommitError> {
     Log::open_with(root, options(77))
 }
 
-fn found(root: &Root) -> Hint {
+pub(super) fn found(root: &Root) -> Hint {
     match read(root).unwrap() {
         Found::Hint(hint) => *hint,
         other => panic!("{other:?}"),
     }
 }
 
-fn put_hint(root: &Root, hint: &Hint) {
+pub(super) fn put_hint(root: &Root, hint: &Hint) {
     let newest = hint.newest.as_deref().map(str::as_bytes);
     put(root, encode(hint.root, (hint.seq, hint.record), &hint.state, newest).unwrap());
 }
 
 /// Opens with whatever hint is there, and without: both must come to the same.
-fn assert_opens_as_without(root: &Root, what: &str) {
+pub(super) fn assert_opens_as_without(root: &Root, what: &str) {
     let with = open(root).unwrap();
     let kept = root.get_opt(&path()).unwrap();
     if kept.is_some() {
@@ -107,8 +107,8 @@ fn a_hint_that_is_missing_damaged_cut_or_newer_changes_nothing() {
         bytes
     }));
     bad.extend((0..good.len()).step_by(97).map(|at| good[..at].to_vec()));
-    // A later version, and a claim that would need much memory, each with a right digest.
-    for (at, value) in [(8, 2_u32), (16, 0x7fff_ffff)] {
+    // A later version, and claims that would need much memory, each with a right digest.
+    for (at, value) in [(8, 2_u32), (16, 0x7fff_ffff), (12, 6 << 20)] {
         let mut bytes = good[..good.len() - DIGEST].to_vec();
         bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
         let digest = Sha256Digest::of(&bytes);
@@ -235,6 +235,19 @@ fn a_reader_whose_hint_lied_is_told_by_the_next_state() {
     // One that opens anew is told at once, and goes by the log.
     put_hint(&root, &hint);
     assert!(open(&root).unwrap().state().checkpoints.contains_key(&seq(7)));
+}
+
+#[test]
+fn a_handle_that_is_dropped_within_an_async_task_does_no_harm() {
+    let root = memory();
+    let options = LogOptions { hint_every: Some(std::time::Duration::from_secs(3600)), ..options(1) };
+    let mut writer = Log::open_with(&root, options).unwrap();
+    for n in 1..=2 {
+        append(&mut writer, commit(&format!("s-{n}"))).unwrap();
+    }
+    futures::executor::block_on(async { drop(writer) });
+    assert_eq!(found(&root).seq, seq(1), "there the store cannot be waited for");
+    assert_eq!(open(&root).unwrap().head(), Some(seq(2)));
 }
 
 #[test]

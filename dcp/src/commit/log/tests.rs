@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::super::append::tests::{append, memory, options};
+use super::super::append::tests::{Still, append, memory, options};
 use super::super::fold::tests::{commit, label, seq};
 use super::super::fold::{fold, fold_from};
 use super::*;
@@ -168,6 +168,32 @@ fn an_audit_goes_on_after_what_is_wrong() {
     let seen: Vec<_> = audit.findings.iter().map(|f| f.seq.get()).collect();
     assert_eq!(seen, [10, 20, 30, 31], "{:?}", audit.findings);
     assert_eq!((audit.head, audit.records), (Some(seq(70)), 68));
+}
+
+#[test]
+fn an_audit_ends_at_the_last_number_that_there_is() {
+    let (kept, root) = folder(2, 1);
+    let whole = open(&root).unwrap();
+    std::fs::write(file(kept.path(), u64::MAX), b"anything").unwrap();
+    let audit = whole.audit().unwrap();
+    let damaged = audit.findings.iter().filter(|f| matches!(f.error, CommitError::Damaged { .. })).count();
+    assert_eq!((damaged, audit.head), (1, Some(seq(2))));
+    assert_eq!(audit.findings.last().unwrap().seq, seq(u64::MAX));
+}
+
+#[test]
+fn an_audit_waits_for_missing_records_once_however_many_are_missing() {
+    let (kept, root) = folder(40, 1);
+    (3..40).step_by(2).for_each(|n| std::fs::remove_file(file(kept.path(), n)).unwrap());
+    let clock = Arc::new(Still::default());
+    let options = LogOptions { clock: clock.clone(), ..options(7) };
+    let audit = Log::audit_at(&root, options.clone()).unwrap();
+    assert_eq!(
+        audit.findings.iter().filter(|f| matches!(f.error, CommitError::Incomplete { .. })).count(),
+        19
+    );
+    let once = (0..).map_while(|done| options.retry.pause_after(done)).sum::<Duration>();
+    assert_eq!(clock.paused(), once);
 }
 
 #[test]
