@@ -29,7 +29,8 @@ pub trait BlobWriter: fmt::Debug + Send + Sync {
     /// [`StoreError::NotDurable`] when the system would not confirm; and what the store says.
     fn finish(self: Box<Self>) -> Result<()>;
 
-    /// As [`finish`](Self::finish), of a blob of which only the most bytes were known beforehand: it has `size`.
+    /// As [`finish`](Self::finish), of a blob of which only the most bytes were known beforehand (it was begun so: see
+    /// [`Root::blob_up_to`](super::Root::blob_up_to)): it has `size`.
     ///
     /// # Errors
     /// [`StoreError::Gap`] unless exactly the first `size` bytes were written; as [`finish`](Self::finish).
@@ -63,9 +64,10 @@ const FLYING: u64 = 64 << 20;
 /// 70 GiB). When too many fly, the next write waits for the oldest. The first failure ends the upload at once: parts cost money until they
 /// are aborted. A process that is killed can't abort them; a bucket should have a rule that does so after some days.
 ///
-/// Blobs of one part are put by one conditional create. Larger ones can't be: no store completes an upload on condition through this
-/// interface. So the name is looked up at the end, and it is the writer's nonce in the names of blobs that keeps two writers apart. For the
-/// same reason an object of the right size that is there after a lost answer is ours.
+/// Blobs that fit into one part are put by one conditional create. Larger ones can't be: no store completes an upload on condition through
+/// this interface. So the name is looked up at the end, and it is the writer's nonce in the names of blobs that keeps two writers apart:
+/// of two uploads of one name that end at once, the later stands. For the same reason an object of the right size that is there after a
+/// lost answer is ours.
 pub(crate) struct PartsWriter {
     store: Arc<dyn ObjectStore>,
     waiter: Waiter,
@@ -284,17 +286,12 @@ impl BlobWriter for PartsWriter {
         if parts.failed {
             return Err(unfinished(&self.name));
         }
-        if parts.coverage.size() <= self.part {
-            let bytes = parts.held.pop_first().map(|(_, part)| part.bytes.freeze());
-            let mut bytes = bytes.unwrap_or_default();
-            bytes.truncate(usize::try_from(size).unwrap_or(usize::MAX));
-            return self.create(bytes);
-        }
         self.cut(&mut parts, size);
-        self.send_whole(&mut parts)?;
-        if parts.upload.is_none() {
-            return self.create(Bytes::new());
+        if parts.upload.is_none() && size <= self.part {
+            let bytes = parts.held.pop_first().map(|(_, part)| part.bytes.freeze());
+            return self.create(bytes.unwrap_or_default());
         }
+        self.send_whole(&mut parts)?;
         self.complete(&mut parts, size)
     }
 

@@ -181,9 +181,10 @@ impl LocalStore {
     /// [`StoreError::NotDurable`] when the system would not confirm; and what it says.
     pub fn put_over<'d>(&self, path: &ObjectPath, data: impl IntoIterator<Item = &'d [u8]>) -> Result<()> {
         let name = check_path(path)?;
-        let staging = self.staged(name, data)?;
+        let published = self.staged(name, data)?.publish_over();
+        // Not before: a reader in between would keep the old one open.
         self.inner.open.forget(name);
-        staging.publish_over()
+        published
     }
 
     fn staged<'d>(&self, name: &str, data: impl IntoIterator<Item = &'d [u8]>) -> Result<Staging> {
@@ -442,6 +443,12 @@ impl BlobWriter for LocalBlob {
         drop(coverage);
         if self.failed.into_inner() {
             return Err(unfinished(&self.store.full(self.staging.target())));
+        }
+        // Space that was asked for ahead is there, and would be read as zeros.
+        let there = self.staging.len()?;
+        if there != size {
+            let path = self.store.full(self.staging.target());
+            return Err(StoreError::Gap { path, range: size.min(there)..size.max(there) });
         }
         self.staging.publish_new()
     }

@@ -53,6 +53,12 @@ impl Staging {
         self.file.reserve(size).map_err(|error| self.store.error("reserve space for", &self.target, error))
     }
 
+    /// How long it is by now.
+    pub(crate) fn len(&self) -> Result<u64> {
+        let stat = self.file.stat().map_err(|error| self.store.error("look up", &self.target, error))?;
+        Ok(stat.size)
+    }
+
     pub(crate) fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
         let written = write_full(self.file.as_ref(), data, offset);
         written.map_err(|error| self.store.error("write", &self.target, error))

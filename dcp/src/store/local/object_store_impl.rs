@@ -126,11 +126,11 @@ impl ObjectStore for LocalStore {
             staging.write_at(&piece, offset).map_err(StoreError::into_object_store)?;
             offset += piece.len() as u64;
         }
-        self.inner.open.forget(to.as_ref());
         let published = match options.mode {
             CopyMode::Create => staging.publish_new(),
             CopyMode::Overwrite => staging.publish_over(),
         };
+        self.inner.open.forget(to.as_ref());
         published.map_err(StoreError::into_object_store)
     }
 }
@@ -230,8 +230,9 @@ impl MultipartUpload for Upload {
             }
         }
         let staging = self.staging.take().and_then(Arc::into_inner).ok_or_else(ended)?;
+        let published = staging.publish_over();
         self.store.inner.open.forget(self.location.as_ref());
-        staging.publish_over().map_err(StoreError::into_object_store)?;
+        published.map_err(StoreError::into_object_store)?;
         self.store.put_result(&self.location)
     }
 

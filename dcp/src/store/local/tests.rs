@@ -157,6 +157,20 @@ fn a_blob_of_which_a_write_failed_is_never_finished() {
 }
 
 #[test]
+fn space_that_was_asked_for_ahead_is_no_content() {
+    let bench = Bench::new();
+    let write = |blob: Box<dyn BlobWriter>| {
+        blob.write_at(0, b"abc").unwrap();
+        blob.finish_at(3)
+    };
+    write(bench.store.blob_up_to(&at("d/x"), 10).unwrap()).unwrap();
+    assert_eq!(bench.store.size(&at("d/x")).unwrap(), 3);
+    let finished = write(bench.store.blob(&at("d/y"), 10).unwrap());
+    assert!(matches!(&finished, Err(StoreError::Gap { range, .. }) if *range == (3..10)), "{finished:?}");
+    assert!(bench.store.stat(&at("d/y")).is_err());
+}
+
+#[test]
 fn a_failed_sync_is_no_success_and_tells_whether_something_landed() {
     let bench = Bench::new();
     bench.fail("sync *", Errno::IO, false);
