@@ -1,25 +1,23 @@
 //! A store that counts what it is asked for, as a bucket would bill it: each call is a request, and so is each further page of a listing.
 
-use std::fmt;
-use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt};
-use object_store::{
-    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
-};
+use object_store::{ObjectMeta, ObjectStore, Result};
 
 use super::name::ObjectPath;
+use super::over::{Call, Layer, Over};
 
 /// Objects on one page of a listing, as buckets have it.
 const PAGE: u64 = 1_000;
 
-/// Counts the requests to a store.
+/// A store that counts the requests to another.
+pub type CountedStore = Over<Counted>;
+
+/// Counts requests.
 #[derive(Debug)]
-pub struct CountedStore {
+pub struct Counted {
     inner: Arc<dyn ObjectStore>,
     asked: Arc<Mutex<Vec<String>>>,
 }
@@ -28,9 +26,11 @@ impl CountedStore {
     /// Wraps a store.
     #[must_use]
     pub fn new(inner: Arc<dyn ObjectStore>) -> Self {
-        Self { inner, asked: Arc::default() }
+        Self::layered(Counted { inner, asked: Arc::default() })
     }
+}
 
+impl Counted {
     /// What was asked for since the last call, in order, one entry a request: `GET commits/…`.
     #[must_use]
     pub fn take(&self) -> Vec<String> {
@@ -40,78 +40,44 @@ impl CountedStore {
     fn lock(&self) -> MutexGuard<'_, Vec<String>> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    fn note(&self, what: &str, path: Option<&ObjectPath>) {
-        self.lock().push(format!("{what} {}", path.map_or("", AsRef::as_ref)));
-    }
 }
 
-impl fmt::Display for CountedStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "CountedStore({})", self.inner)
-    }
+fn told(what: &str, path: Option<&ObjectPath>) -> String {
+    format!("{what} {}", path.map_or("", AsRef::as_ref))
 }
 
 #[async_trait]
-impl ObjectStore for CountedStore {
-    async fn put_opts(
-        &self,
-        location: &ObjectPath,
-        payload: PutPayload,
-        opts: PutOptions,
-    ) -> Result<PutResult> {
-        self.note("PUT", Some(location));
-        self.inner.put_opts(location, payload, opts).await
+impl Layer for Counted {
+    const NAME: &'static str = "CountedStore";
+
+    fn inner(&self) -> &Arc<dyn ObjectStore> {
+        &self.inner
     }
 
-    async fn put_multipart_opts(
-        &self,
-        location: &ObjectPath,
-        opts: PutMultipartOptions,
-    ) -> Result<Box<dyn MultipartUpload>> {
-        self.note("POST", Some(location));
-        self.inner.put_multipart_opts(location, opts).await
-    }
-
-    async fn get_opts(&self, location: &ObjectPath, options: GetOptions) -> Result<GetResult> {
-        self.note(if options.head { "HEAD" } else { "GET" }, Some(location));
-        self.inner.get_opts(location, options).await
-    }
-
-    async fn get_ranges(&self, location: &ObjectPath, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        ranges.iter().for_each(|_| self.note("GET", Some(location)));
-        self.inner.get_ranges(location, ranges).await
-    }
-
-    fn delete_stream(
-        &self,
-        locations: BoxStream<'static, Result<ObjectPath>>,
-    ) -> BoxStream<'static, Result<ObjectPath>> {
-        self.note("DELETE", None);
-        self.inner.delete_stream(locations)
+    fn before(&self, call: Call<'_>) -> Result<()> {
+        let (what, path, times) = match call {
+            Call::Put(path) | Call::Copy(path) => ("PUT", Some(path), 1),
+            Call::Upload(path) => ("POST", Some(path), 1),
+            Call::Head(path) => ("HEAD", Some(path), 1),
+            Call::Get(path) => ("GET", Some(path), 1),
+            Call::Ranges(path, ranges) => ("GET", Some(path), ranges),
+            Call::Delete => ("DELETE", None, 1),
+            Call::List(prefix) | Call::ListBelow(prefix) => ("LIST", prefix, 1),
+        };
+        self.lock().extend(std::iter::repeat_n(told(what, path), times));
+        Ok(())
     }
 
     fn list(&self, prefix: Option<&ObjectPath>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.note("LIST", prefix);
-        let (asked, name) = (Arc::clone(&self.asked), prefix.map_or(String::new(), ToString::to_string));
+        let (asked, page) = (Arc::clone(&self.asked), format!("{} (on)", told("LIST", prefix)));
         let mut seen = 0_u64;
         let counted = self.inner.list(prefix).map(move |object| {
             if seen > 0 && seen.is_multiple_of(PAGE) {
-                asked.lock().unwrap_or_else(PoisonError::into_inner).push(format!("LIST {name} (on)"));
+                asked.lock().unwrap_or_else(PoisonError::into_inner).push(page.clone());
             }
             seen += 1;
             object
         });
         counted.boxed()
-    }
-
-    async fn list_with_delimiter(&self, prefix: Option<&ObjectPath>) -> Result<ListResult> {
-        self.note("LIST", prefix);
-        self.inner.list_with_delimiter(prefix).await
-    }
-
-    async fn copy_opts(&self, from: &ObjectPath, to: &ObjectPath, options: CopyOptions) -> Result<()> {
-        self.note("PUT", Some(to));
-        self.inner.copy_opts(from, to, options).await
     }
 }

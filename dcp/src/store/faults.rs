@@ -5,21 +5,19 @@
 //! before anything happened, an object that lands after its error was reported, one that is not found although it is there, a body that ends
 //! early, and a listing that is late.
 
-use std::fmt;
-use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use futures::future::FutureExt;
 use futures::stream::{self, BoxStream, StreamExt};
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    Error, GetOptions, GetResult, GetResultPayload, ObjectMeta, ObjectStore, PutMode, PutOptions, PutPayload,
+    PutResult, Result,
 };
 
 use super::name::ObjectPath;
+use super::over::{Call, Layer, Over};
 
 /// How often each fault happens, in thousandths of all creates or reads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -49,9 +47,12 @@ pub struct Faults {
 /// Operations that an outage lasts.
 const OUTAGE: u64 = 24;
 
-/// A store that fails by a seed.
+/// A store over another that fails by a seed.
+pub type FaultyStore = Over<Faulty>;
+
+/// Fails by a seed.
 #[derive(Debug)]
-pub struct FaultyStore {
+pub struct Faulty {
     inner: Arc<dyn ObjectStore>,
     faults: Faults,
     seed: u64,
@@ -67,7 +68,7 @@ impl FaultyStore {
     /// Wraps a store.
     #[must_use]
     pub fn new(inner: Arc<dyn ObjectStore>, faults: Faults, seed: u64) -> Self {
-        Self {
+        Self::layered(Faulty {
             inner,
             faults,
             seed,
@@ -75,9 +76,11 @@ impl FaultyStore {
             injected: AtomicU64::new(0),
             down: AtomicU64::new(0),
             late: Mutex::default(),
-        }
+        })
     }
+}
 
+impl Faulty {
     /// How many faults have happened: a test without any has tested nothing.
     #[must_use]
     pub fn injected(&self) -> u64 {
@@ -103,15 +106,6 @@ impl FaultyStore {
         });
         self.injected.fetch_add(u64::from(hit.is_some()), Ordering::Relaxed);
         hit
-    }
-
-    /// Fails while the store is down.
-    fn up(&self) -> Result<()> {
-        let less = |down: u64| down.checked_sub(1);
-        match self.down.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less) {
-            Ok(_) => Err(broken("503 Service Unavailable")),
-            Err(_) => Ok(()),
-        }
     }
 
     async fn land_late(&self) {
@@ -188,14 +182,29 @@ fn taken(location: &ObjectPath) -> Error {
 }
 
 #[async_trait]
-impl ObjectStore for FaultyStore {
+impl Layer for Faulty {
+    const NAME: &'static str = "FaultyStore";
+
+    fn inner(&self) -> &Arc<dyn ObjectStore> {
+        &self.inner
+    }
+
+    /// Fails while the store is down.
+    fn before(&self, call: Call<'_>) -> Result<()> {
+        let (Call::Put(_) | Call::Head(_) | Call::Get(_)) = call else { return Ok(()) };
+        let less = |down: u64| down.checked_sub(1);
+        match self.down.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less) {
+            Ok(_) => Err(broken("503 Service Unavailable")),
+            Err(_) => Ok(()),
+        }
+    }
+
     async fn put_opts(
         &self,
         location: &ObjectPath,
         payload: PutPayload,
         opts: PutOptions,
     ) -> Result<PutResult> {
-        self.up()?;
         let done = match opts.mode {
             PutMode::Create => self.create(location, payload, opts).await,
             _ if self.fault(&[self.faults.no_overwrite]).is_some() => Err(broken("503 Slow Down")),
@@ -208,16 +217,7 @@ impl ObjectStore for FaultyStore {
         done
     }
 
-    async fn put_multipart_opts(
-        &self,
-        location: &ObjectPath,
-        opts: PutMultipartOptions,
-    ) -> Result<Box<dyn MultipartUpload>> {
-        self.inner.put_multipart_opts(location, opts).await
-    }
-
     async fn get_opts(&self, location: &ObjectPath, options: GetOptions) -> Result<GetResult> {
-        self.up()?;
         match self.fault(&[self.faults.not_found, self.faults.cut_body]) {
             Some(0) => {
                 return Err(Error::NotFound { path: location.to_string(), source: "404 Not Found".into() });
@@ -226,17 +226,6 @@ impl ObjectStore for FaultyStore {
             None => {}
         }
         self.inner.get_opts(location, options).await
-    }
-
-    async fn get_ranges(&self, location: &ObjectPath, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        self.inner.get_ranges(location, ranges).await
-    }
-
-    fn delete_stream(
-        &self,
-        locations: BoxStream<'static, Result<ObjectPath>>,
-    ) -> BoxStream<'static, Result<ObjectPath>> {
-        self.inner.delete_stream(locations)
     }
 
     fn list(&self, prefix: Option<&ObjectPath>) -> BoxStream<'static, Result<ObjectMeta>> {
@@ -250,19 +239,5 @@ impl ObjectStore for FaultyStore {
             stream::iter(listed)
         });
         early.flatten_stream().boxed()
-    }
-
-    async fn list_with_delimiter(&self, prefix: Option<&ObjectPath>) -> Result<ListResult> {
-        self.inner.list_with_delimiter(prefix).await
-    }
-
-    async fn copy_opts(&self, from: &ObjectPath, to: &ObjectPath, options: CopyOptions) -> Result<()> {
-        self.inner.copy_opts(from, to, options).await
-    }
-}
-
-impl fmt::Display for FaultyStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "FaultyStore({})", self.inner)
     }
 }

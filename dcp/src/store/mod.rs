@@ -10,8 +10,8 @@
 //! an object whole or not at all; no name leads out of the root; an error tells whether something may have landed. Randomness comes in as
 //! a value ([`Nonces`]), and so do stores in memory ([`Stores`]).
 //!
-//! With the feature `testing` come a suite that every store must pass (`conformance`), a store that fails by a seed (`faults`), and a file
-//! system that crashes (`sim`): put a `LocalStore` over it, and look at every state that a crash may leave.
+//! With the feature `testing` come a suite that every store must pass (`conformance`), stores over others (`over`) that fail by a seed
+//! (`faults`) or count (`counted`), and a file system that crashes (`sim`): put a `LocalStore` over it, and look at every state that a crash may leave.
 
 mod blob;
 #[cfg(any(test, feature = "testing"))]
@@ -31,6 +31,8 @@ mod name;
 mod nonce;
 mod object_at;
 mod open_files;
+#[cfg(any(test, feature = "testing"))]
+pub mod over;
 #[cfg(feature = "remote")]
 mod remote;
 mod root;

@@ -4,6 +4,7 @@ use futures::executor::block_on;
 use object_store::memory::InMemory;
 
 use super::*;
+use crate::store::counted::CountedStore;
 use crate::store::object_path;
 
 fn writer(store: &Arc<InMemory>, size: u64, part: u64) -> Box<PartsWriter> {
@@ -57,6 +58,36 @@ fn writing_too_far_ahead_is_an_error_and_ends_the_blob() {
     blob.write_at(2 * HELD, b"b").unwrap();
     assert!(matches!(blob.write_at(3 * HELD, b"c"), Err(StoreError::Unsupported { .. })));
     assert!(blob.lock().failed);
+}
+
+#[test]
+fn a_blob_that_turns_out_to_fit_into_one_part_is_created_and_not_uploaded() {
+    let memory = Arc::new(InMemory::new());
+    let counted = Arc::new(CountedStore::new(memory.clone()));
+    let up_to_1000 = || {
+        let path = object_path("x").unwrap();
+        let mut writer = PartsWriter::new(counted.clone(), Waiter::Inside, path, "root/x".to_owned(), 1000);
+        writer.part = 100;
+        Box::new(writer)
+    };
+    for (size, asked) in [
+        (0_usize, &["PUT x"][..]),
+        (60, &["PUT x"]),
+        (100, &["POST x", "HEAD x"]),
+        (160, &["POST x", "HEAD x"]),
+    ] {
+        let blob = up_to_1000();
+        blob.write_at(0, &vec![7; size]).unwrap();
+        blob.finish_at(size as u64).unwrap();
+        assert_eq!(content(&memory).unwrap(), vec![7; size]);
+        assert_eq!(counted.take(), asked, "{size}");
+        let second = up_to_1000();
+        second.write_at(0, &vec![8; size]).unwrap();
+        assert!(matches!(second.finish_at(size as u64), Err(StoreError::AlreadyExists { .. })));
+        assert_eq!(content(&memory).unwrap(), vec![7; size]);
+        drop(counted.take());
+        block_on(memory.delete(&object_path("x").unwrap())).unwrap();
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ use object_store::memory::InMemory;
 
 use super::super::conformance;
 use super::super::faults::{Faults, FaultyStore};
+use super::super::over::{Layer, Over};
 use super::*;
 use crate::read_at::ReadAt as _;
 
@@ -84,16 +85,16 @@ fn a_file_url_and_a_path_with_a_colon_are_folders() {
 fn a_store_that_accepts_a_second_create_is_refused() {
     /// Takes every create for an overwrite, as some gateways do.
     #[derive(Debug)]
-    struct Careless(InMemory);
-
-    impl fmt::Display for Careless {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("Careless")
-        }
-    }
+    struct Careless(Arc<dyn ObjectStore>);
 
     #[async_trait::async_trait]
-    impl ObjectStore for Careless {
+    impl Layer for Careless {
+        const NAME: &'static str = "Careless";
+
+        fn inner(&self) -> &Arc<dyn ObjectStore> {
+            &self.0
+        }
+
         async fn put_opts(
             &self,
             location: &ObjectPath,
@@ -102,51 +103,31 @@ fn a_store_that_accepts_a_second_create_is_refused() {
         ) -> object_store::Result<object_store::PutResult> {
             self.0.put(location, payload).await
         }
-        async fn put_multipart_opts(
-            &self,
-            location: &ObjectPath,
-            opts: object_store::PutMultipartOptions,
-        ) -> object_store::Result<Box<dyn object_store::MultipartUpload>> {
-            self.0.put_multipart_opts(location, opts).await
-        }
-        async fn get_opts(
-            &self,
-            location: &ObjectPath,
-            options: GetOptions,
-        ) -> object_store::Result<object_store::GetResult> {
-            self.0.get_opts(location, options).await
-        }
-        fn delete_stream(
-            &self,
-            locations: stream::BoxStream<'static, object_store::Result<ObjectPath>>,
-        ) -> stream::BoxStream<'static, object_store::Result<ObjectPath>> {
-            self.0.delete_stream(locations)
-        }
-        fn list(
-            &self,
-            prefix: Option<&ObjectPath>,
-        ) -> stream::BoxStream<'static, object_store::Result<ObjectMeta>> {
-            self.0.list(prefix)
-        }
-        async fn list_with_delimiter(
-            &self,
-            prefix: Option<&ObjectPath>,
-        ) -> object_store::Result<object_store::ListResult> {
-            self.0.list_with_delimiter(prefix).await
-        }
-        async fn copy_opts(
-            &self,
-            from: &ObjectPath,
-            to: &ObjectPath,
-            options: object_store::CopyOptions,
-        ) -> object_store::Result<()> {
-            self.0.copy_opts(from, to, options).await
-        }
     }
 
-    let root = Root::from_store(Arc::new(Careless(InMemory::new())), "careless");
+    let root = Root::from_store(Arc::new(Over::layered(Careless(Arc::new(InMemory::new())))), "careless");
     assert!(matches!(root.probe(), Err(StoreError::UnsafeStore { .. })));
     assert!(root.list(None).unwrap().is_empty());
+}
+
+#[test]
+fn a_probe_whose_first_answer_was_lost_blames_no_store() {
+    for faults in [
+        Faults { conflict_with_itself: 1000, ..Faults::default() },
+        Faults { conflict_with_itself: 300, lost_answer: 200, ..Faults::default() },
+    ] {
+        for seed in 0..50 {
+            let root = Root::from_store(
+                Arc::new(FaultyStore::new(Arc::new(InMemory::new()), faults, seed)),
+                "faulty",
+            );
+            // That the store did not answer is another matter.
+            match root.probe() {
+                Ok(()) | Err(StoreError::Io { .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! late, breaks off bodies, lists late and is down for a while, while a collector takes their unfinished folders for garbage.
 //!
 //! ```text
-//!  trainers ×8, collector ──► Log (real) ──► TurnStore ──► FaultyStore ──► memory
+//!  trainers ×8, collector ──► Log (real) ──► InTurn ──► FaultyStore ──► memory
 //!      │ what they were told       drive(): one operation at a time, drawn from the seed
 //!      └────────► judge(): the log as it is in the end
 //! ```
@@ -25,6 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use dcp::commit::{Commit, DirName, Label, ManifestRef};
 use dcp::store::Root;
 use dcp::store::faults::{Faults, FaultyStore};
+use dcp::store::over::Over;
 use object_store::ObjectStore;
 use object_store::memory::InMemory;
 use serde::Serialize;
@@ -32,7 +33,7 @@ use serde::Serialize;
 use crate::proof::{Proof, Size};
 use actor::{Actor, Outcome, Testimony};
 use naive::Mutation;
-use store::TurnStore;
+use store::InTurn;
 use writer::Trainer;
 
 const WRITERS: u64 = 8;
@@ -264,7 +265,7 @@ fn life(
     turn.wait(0);
     // The turn ends with this function, not before: what comes after would not be in order.
     let kept = Arc::clone(&turn);
-    let root = Root::from_store(Arc::new(TurnStore { inner, turn: Arc::clone(&turn) }), "flaky");
+    let root = Root::from_store(Arc::new(Over::layered(InTurn { inner, turn: Arc::clone(&turn) })), "flaky");
     let made = Actor::new(turn, root, seed, mutation);
     let ended = made.map(|mut actor| {
         let done = match trainer {

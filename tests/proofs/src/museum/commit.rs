@@ -170,7 +170,7 @@ fn newest(root: &Root) -> Outcome<u64> {
 
 fn committed_once(trouble: Trouble, times: u64, on: bool) -> Outcome<String> {
     let store = Rigged::new(trouble, "commits/", if on { times } else { 0 });
-    let root = store.root();
+    let root = Rigged::root(&store);
     let committed = written(&root)?.commit()?;
     let log = Log::open(&root)?;
     let records = log.audit()?.records;
@@ -194,7 +194,7 @@ fn transient(on: bool) -> Outcome<String> {
 
 fn unknown(on: bool) -> Outcome<String> {
     let store = Rigged::new(Trouble::GoneAfterLanding, "commits/", u64::from(on));
-    let root = store.root();
+    let root = Rigged::root(&store);
     let session = written(&root)?;
     let outcome = session.commit();
     if !on {
@@ -344,7 +344,7 @@ fn failed_latest(on: bool) -> Outcome<String> {
 
 fn repeated(on: bool) -> Outcome<String> {
     let store = Rigged::new(Trouble::Refused, "commits/", if on { u64::MAX } else { 0 });
-    let root = store.root();
+    let root = Rigged::root(&store);
     let first = written(&root)?.commit();
     must(first.is_err() == on, || format!("{first:?}"))?;
     store.heal();

@@ -1,18 +1,15 @@
 //! A store that misbehaves in one chosen way, and counts what is asked of it.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use async_trait::async_trait;
+use dcp::store::over::{Call, Layer, Over};
 use dcp::store::{ObjectPath, Root};
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use object_store::memory::InMemory;
-use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
-};
+use object_store::{Error, ObjectStore, PutOptions, PutPayload, PutResult, Result};
 
 /// The one thing that goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +27,7 @@ pub(super) enum Trouble {
 /// A store with one trouble, for names that contain a text, so many times.
 #[derive(Debug)]
 pub(super) struct Rigged {
-    inner: InMemory,
+    inner: Arc<dyn ObjectStore>,
     trouble: Trouble,
     at: &'static str,
     left: AtomicU64,
@@ -41,21 +38,21 @@ pub(super) struct Rigged {
 
 impl Rigged {
     /// The store.
-    pub(super) fn new(trouble: Trouble, at: &'static str, times: u64) -> Arc<Self> {
-        Arc::new(Self {
-            inner: InMemory::new(),
+    pub(super) fn new(trouble: Trouble, at: &'static str, times: u64) -> Arc<Over<Self>> {
+        Arc::new(Over::layered(Self {
+            inner: Arc::new(InMemory::new()),
             trouble,
             at,
             left: AtomicU64::new(times),
             had: AtomicU64::new(0),
             gone: AtomicBool::new(false),
             deletes: Arc::default(),
-        })
+        }))
     }
 
-    /// A root on it.
-    pub(super) fn root(self: &Arc<Self>) -> Root {
-        Root::from_store(Arc::clone(self) as Arc<dyn ObjectStore>, "memory://rigged")
+    /// A root on one.
+    pub(super) fn root(store: &Arc<Over<Self>>) -> Root {
+        Root::from_store(Arc::clone(store) as Arc<dyn ObjectStore>, "memory://rigged")
     }
 
     /// From now on nothing goes wrong.
@@ -83,10 +80,6 @@ impl Rigged {
         self.had.fetch_add(u64::from(due), Ordering::Relaxed);
         due
     }
-
-    fn reachable(&self) -> Result<()> {
-        if self.gone.load(Ordering::Relaxed) { Err(broken("the store does not answer")) } else { Ok(()) }
-    }
 }
 
 fn broken(what: &'static str) -> Error {
@@ -98,14 +91,32 @@ fn taken(location: &ObjectPath) -> Error {
 }
 
 #[async_trait]
-impl ObjectStore for Rigged {
+impl Layer for Rigged {
+    const NAME: &'static str = "Rigged";
+
+    fn inner(&self) -> &Arc<dyn ObjectStore> {
+        &self.inner
+    }
+
+    /// Nothing is answered by a store that is gone, but to those who would clean up in it: they are to be caught.
+    fn before(&self, call: Call<'_>) -> Result<()> {
+        let gone = self.gone.load(Ordering::Relaxed);
+        match call {
+            Call::Upload(location) if !gone && self.strikes(location) => {
+                Err(broken("503 Service Unavailable"))
+            }
+            Call::List(_) | Call::Delete => Ok(()),
+            _ if gone => Err(broken("the store does not answer")),
+            _ => Ok(()),
+        }
+    }
+
     async fn put_opts(
         &self,
         location: &ObjectPath,
         payload: PutPayload,
         opts: PutOptions,
     ) -> Result<PutResult> {
-        self.reachable()?;
         if !self.strikes(location) {
             return self.inner.put_opts(location, payload, opts).await;
         }
@@ -124,23 +135,6 @@ impl ObjectStore for Rigged {
         }
     }
 
-    async fn put_multipart_opts(
-        &self,
-        location: &ObjectPath,
-        opts: PutMultipartOptions,
-    ) -> Result<Box<dyn MultipartUpload>> {
-        self.reachable()?;
-        if self.strikes(location) {
-            return Err(broken("503 Service Unavailable"));
-        }
-        self.inner.put_multipart_opts(location, opts).await
-    }
-
-    async fn get_opts(&self, location: &ObjectPath, options: GetOptions) -> Result<GetResult> {
-        self.reachable()?;
-        self.inner.get_opts(location, options).await
-    }
-
     fn delete_stream(
         &self,
         locations: BoxStream<'static, Result<ObjectPath>>,
@@ -150,25 +144,5 @@ impl ObjectStore for Rigged {
             deletes.fetch_add(1, Ordering::Relaxed);
         });
         self.inner.delete_stream(counted.boxed())
-    }
-
-    fn list(&self, prefix: Option<&ObjectPath>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.inner.list(prefix)
-    }
-
-    async fn list_with_delimiter(&self, prefix: Option<&ObjectPath>) -> Result<ListResult> {
-        self.reachable()?;
-        self.inner.list_with_delimiter(prefix).await
-    }
-
-    async fn copy_opts(&self, from: &ObjectPath, to: &ObjectPath, options: CopyOptions) -> Result<()> {
-        self.reachable()?;
-        self.inner.copy_opts(from, to, options).await
-    }
-}
-
-impl fmt::Display for Rigged {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Rigged({:?} at {})", self.trouble, self.at)
     }
 }

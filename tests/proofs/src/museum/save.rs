@@ -369,7 +369,7 @@ fn wrong_offset(on: bool) -> Outcome<String> {
 
 fn failed_save(on: bool) -> Outcome<String> {
     let store = Rigged::new(Trouble::Refused, "/data/", u64::from(on));
-    let root = store.root();
+    let root = Rigged::root(&store);
     let first = session(&root, spec(1, "dp=2", 1)?, 1)?;
     let outcome = product(write_rank(&first, 0, 1));
     store.heal();
