@@ -1,5 +1,15 @@
 //! Chance that a seed gives again (splitmix64).
 
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// A number that follows from another, and looks as if it did not.
+pub(crate) const fn mixed(seed: u64) -> u64 {
+    let mut z = seed.wrapping_add(GOLDEN);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
 /// A sequence of numbers.
 #[derive(Debug, Clone)]
 pub(crate) struct Chance(u64);
@@ -7,16 +17,14 @@ pub(crate) struct Chance(u64);
 impl Chance {
     /// The sequence of a seed, and of what it is for.
     pub(crate) const fn new(seed: u64, purpose: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ purpose.wrapping_mul(0xd1b5_4a32_d192_ed03))
+        Self(seed.wrapping_mul(GOLDEN) ^ purpose.wrapping_mul(0xd1b5_4a32_d192_ed03))
     }
 
     /// The next number.
     pub(crate) const fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        let next = mixed(self.0);
+        self.0 = self.0.wrapping_add(GOLDEN);
+        next
     }
 
     /// One below `end`; 0 where that is 0.

@@ -13,7 +13,7 @@ use dcp::save::{SaveOptions, SavePlan, SaveSpec, Session};
 use dcp::store::{Root, SeededNonces};
 use dcp::{Encoding, ObjectEntry, PathPart, ReshardRule};
 use fqn::{Dtype, Entry, Fqn, Registry, Role, Shape};
-use reshard::{Region, Strided, copy_region};
+use reshard::Region;
 
 use crate::chance::Chance;
 
@@ -62,11 +62,7 @@ pub(crate) fn whole(entry: &Entry, step: u64) -> Vec<u8> {
 
 /// The bytes of a box of it, packed.
 pub(crate) fn region(entry: &Entry, bytes: &[u8], region: &Region) -> Outcome<Vec<u8>> {
-    let all = Region::whole(&entry.shape)?;
-    let width = usize::try_from(entry.dtype.bytes_for(1).ok_or("narrower than a byte")?)?;
-    let mut cut = vec![0; usize::try_from(region.elements())? * width];
-    copy_region(region, &Strided::row_major(bytes, &all), &mut cut, region, width)?;
-    Ok(cut)
+    Ok(crate::weights::cut(entry, bytes, region)?)
 }
 
 /// State that is no tensor: a small one, which lies in the manifest, and a large one, which lies in a blob.

@@ -12,6 +12,8 @@ use dcp::{
 use fqn::{Dtype, Entry, Fqn, Registry, Role, Shape};
 use reshard::Region;
 
+use crate::chance::mixed;
+
 /// A failure, in words.
 pub(crate) type Outcome<T> = Result<T, String>;
 
@@ -89,19 +91,7 @@ impl Weights {
     fn region(&self, tensor: usize, region: &Region) -> Outcome<Vec<u8>> {
         let (entry, bytes) =
             self.registry.entries().get(tensor).zip(self.bytes.get(tensor)).ok_or("no such tensor")?;
-        let width = entry.dtype.element_bytes().ok_or("elements narrower than a byte")?;
-        let mut starts = vec![0_u64];
-        for ((extent, offset), len) in entry.shape.iter().zip(region.offsets()).zip(region.extents()) {
-            starts =
-                starts.iter().flat_map(|at| (*offset..offset + len).map(move |n| at * extent + n)).collect();
-        }
-        let mut cut = Vec::with_capacity(starts.len());
-        for start in starts {
-            let start = usize::try_from(start * width).map_err(text)?;
-            let len = usize::try_from(width).map_err(text)?;
-            cut.extend_from_slice(bytes.get(start..start + len).ok_or("a box outside of its tensor")?);
-        }
-        Ok(cut)
+        cut(entry, bytes, region)
     }
 
     /// Whether a checkpoint is whole, and holds exactly this: every block against its SHA-256, every tensor bit for bit.
@@ -153,6 +143,22 @@ impl Weights {
     }
 }
 
+/// The bytes of a box of a tensor, packed: element by element, with nothing of the code that is proven.
+pub(crate) fn cut(entry: &Entry, bytes: &[u8], region: &Region) -> Outcome<Vec<u8>> {
+    let width = entry.dtype.element_bytes().ok_or("elements narrower than a byte")?;
+    let mut starts = vec![0_u64];
+    for ((extent, offset), len) in entry.shape.iter().zip(region.offsets()).zip(region.extents()) {
+        starts = starts.iter().flat_map(|at| (*offset..offset + len).map(move |n| at * extent + n)).collect();
+    }
+    let mut cut = Vec::with_capacity(starts.len());
+    for start in starts {
+        let start = usize::try_from(start * width).map_err(text)?;
+        let len = usize::try_from(width).map_err(text)?;
+        cut.extend_from_slice(bytes.get(start..start + len).ok_or("a box outside of its tensor")?);
+    }
+    Ok(cut)
+}
+
 /// Bytes without a pattern.
 fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(len + 8);
@@ -163,12 +169,4 @@ fn noise(seed: u64, len: usize) -> Vec<u8> {
     }
     bytes.truncate(len);
     bytes
-}
-
-/// Splitmix64: where the proofs' chance comes from.
-pub(crate) const fn mixed(seed: u64) -> u64 {
-    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }

@@ -19,7 +19,8 @@ use super::{
     scenario::Scenario,
     world::Recording,
 };
-use crate::weights::{Outcome, mixed, text};
+use crate::chance::mixed;
+use crate::weights::{Outcome, text};
 
 /// A state, by what leads to it. As text it is `save/3/117/drawn-5`: scenario, schedule, operations done, choice; before it, for a
 /// mutation, its number: `4@save/3/117/drawn-5`.

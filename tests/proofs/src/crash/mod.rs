@@ -44,8 +44,9 @@ use self::{
     scenario::Scenario,
 };
 use crate::{
+    chance::mixed,
     proof::{Proof, Size},
-    weights::{Outcome, mixed},
+    weights::Outcome,
 };
 
 /// What is tried.

@@ -8,8 +8,9 @@ use bytes::Bytes;
 use dcp::commit::{Action, CommitError, Committed, Label, Log, LogOptions, Retry, Seq, Void};
 use dcp::store::{Root, SeededNonces, StoreError, object_path};
 
-use super::gate::{Chance, Turn};
+use super::gate::Turn;
 use super::naive::{self, Mutation};
+use crate::chance::Chance;
 
 pub(super) type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -79,7 +80,7 @@ impl Actor {
             ..LogOptions::default()
         };
         let log = opened(&root, &options)?;
-        let chance = Chance::new(seed);
+        let chance = Chance::new(seed, 6);
         Ok(Self { turn, root, log, chance, said: Testimony::default(), mutation, options })
     }
 

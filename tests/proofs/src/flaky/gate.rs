@@ -14,27 +14,10 @@ use std::time::{Duration, SystemTime};
 use dcp::commit::Clock;
 use sha2::{Digest, Sha256};
 
+use crate::chance::Chance;
+
 /// What a step lasts, on the clock of the run.
 const STEP: Duration = Duration::from_millis(20);
-
-/// Numbers from a seed (splitmix64).
-#[derive(Debug, Clone)]
-pub(super) struct Chance(u64);
-
-impl Chance {
-    pub(super) const fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// A number below `end`.
-    pub(super) const fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % end
-    }
-}
 
 enum Event {
     /// Waits for its turn, from this step on.
@@ -125,7 +108,7 @@ pub(super) fn schedule(actors: usize) -> (Schedule, Vec<Turn>) {
 impl Schedule {
     /// Lets the actors go on, one at a time, until all have ended. Returns the steps, and the hash of the trace.
     pub(super) fn drive(self, seed: u64) -> (u64, String) {
-        let mut chance = Chance::new(seed);
+        let mut chance = Chance::new(seed, 5);
         let mut waiting: Vec<Option<u64>> = vec![None; self.go.len()];
         // All begin at once, so each has to be heard of before the first goes on.
         let mut unheard = self.go.len();

@@ -30,7 +30,8 @@ use dcp::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::weights::{Outcome, Weights, mixed, text};
+use crate::chance::mixed;
+use crate::weights::{Outcome, Weights, text};
 
 /// How large the tensors are.
 const ROWS: u64 = 2000;

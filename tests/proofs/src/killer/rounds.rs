@@ -11,7 +11,8 @@ use super::{
     child::Found,
     running::{Ended, Phase, Running, Starter},
 };
-use crate::weights::{Outcome, mixed};
+use crate::chance::mixed;
+use crate::weights::Outcome;
 
 /// What is killed in a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -121,8 +121,8 @@ impl World {
             Step::Condemn(dir, answer) => next.collect(Act::Condemn { dir }, answer, mutation),
             Step::Delete(dir) => {
                 let folder = next.folders.get_mut(usize::from(dir))?;
-                // In the order of their names, as a store lists them.
-                if folder.data { folder.data = false } else { folder.manifest = false }
+                // Manifests first: what is left must not look whole.
+                if folder.manifest { folder.manifest = false } else { folder.data = false }
             }
             Step::Open => next.open(mutation)?,
             Step::Read => next.read()?,
