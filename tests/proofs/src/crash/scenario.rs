@@ -4,6 +4,7 @@ use std::{fmt, num::NonZeroUsize, str::FromStr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use dcp::{
+    commit::{Action, Log, Seq, Verified},
     retention::{self, GcOptions},
     store::{Put, object_path},
 };
@@ -23,6 +24,8 @@ pub(crate) enum Scenario {
     Save,
     /// Two runs save into one root at once.
     Runs,
+    /// A checkpoint is saved while two other processes note something in the log, and all of them leave head hints.
+    Hints,
     /// A file of others is sealed.
     Seal,
     /// A checkpoint is cut for another mesh.
@@ -38,10 +41,11 @@ pub(crate) enum Scenario {
 }
 
 impl Scenario {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Puts,
         Self::Save,
         Self::Runs,
+        Self::Hints,
         Self::Seal,
         Self::Reshard,
         Self::Forget,
@@ -55,6 +59,7 @@ impl Scenario {
             Self::Puts => "puts",
             Self::Save => "save",
             Self::Runs => "runs",
+            Self::Hints => "hints",
             Self::Seal => "seal",
             Self::Reshard => "reshard",
             Self::Forget => "forget",
@@ -86,6 +91,7 @@ impl Scenario {
             Self::Puts => puts(world),
             Self::Save => save(world),
             Self::Runs => runs(world),
+            Self::Hints => hints(world),
             Self::Seal => seal(world),
             Self::Reshard => reshard(world),
             Self::Forget => forget(world),
@@ -192,6 +198,31 @@ fn runs(mut world: World) -> Outcome<Recording> {
     Ok(world.recorded(from, false))
 }
 
+fn hints(mut world: World) -> Outcome<Recording> {
+    let before = world.plan("main", "1x1x1", 10)?;
+    world.do_alone(&world.alone(1).hinting(), before)?;
+    let from = world.fs.operations();
+    let work = world.plan("main", "1x1x1", 20)?;
+    {
+        let world = &world;
+        let saves = |process: &Process| world.do_alone(&process.hinting(), work);
+        let notes = |process: &Process| {
+            let process = process.hinting();
+            let mut log = Log::open_with(&process.root, process.options).map_err(text)?;
+            for _ in 0..2 {
+                let action = Action::Verified(Verified { checkpoint: Seq::FIRST, whole: true });
+                let draft = log.draft(&label("main")?, action).map_err(text)?;
+                let seq = log.append(&draft).map_err(text)?.seq;
+                world.promise(Promise::Records(seq.get()));
+            }
+            // Of the second it tells when it is dropped, and with that of what others have added by then.
+            log.refresh().map_err(text)
+        };
+        world.together(&[&saves, &notes, &notes])?;
+    }
+    Ok(world.recorded(from, false))
+}
+
 /// A file of others, to be sealed.
 fn plan_seal(world: &mut World) -> Outcome<usize> {
     let weights = Weights::foreign(7, 30)?;
@@ -237,8 +268,8 @@ pub(super) fn collect(process: &Process, orphans: bool) -> Outcome<()> {
 
 /// How many records there are, for whoever knows that all of them are durable.
 fn records(process: &Process) -> Outcome<u64> {
-    let log = dcp::commit::Log::open_with(&process.root, process.options.clone()).map_err(text)?;
-    Ok(log.head().map_or(0, dcp::commit::Seq::get))
+    let log = Log::open_with(&process.root, process.options.clone()).map_err(text)?;
+    Ok(log.head().map_or(0, Seq::get))
 }
 
 /// Three checkpoints, the last of them verified.
@@ -248,7 +279,7 @@ fn three(world: &mut World) -> Outcome<()> {
         world.do_alone(&world.alone(step), work)?;
     }
     let process = world.alone(1);
-    let newest = dcp::commit::Seq::new(3).map_err(text)?;
+    let newest = Seq::new(3).map_err(text)?;
     retention::verified(&process.root, &label("main")?, None, newest, true, process.options).map_err(text)?;
     world.promise(Promise::Records(4));
     Ok(())

@@ -123,6 +123,12 @@ pub(crate) fn label(name: &str) -> Outcome<Label> {
 }
 
 impl Process {
+    /// The same process, which leaves a head hint with its first record, and another when it is done with the log.
+    pub(crate) fn hinting(&self) -> Self {
+        let hint_every = Some(Duration::from_secs(1));
+        Self { options: LogOptions { hint_every, ..self.options.clone() }, ..self.clone() }
+    }
+
     /// A process whose nonces follow from a seed.
     pub(crate) fn new(fs: SimFs, mutation: Option<Mutation>, seed: u64) -> Self {
         let nonces: Arc<dyn Nonces> = Arc::new(SeededNonces::new(seed));
