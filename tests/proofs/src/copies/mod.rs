@@ -8,8 +8,12 @@
 //!                                             └─► oracle: from the objects that are there
 //! ```
 //!
+//! Head hints are objects like others: where they lie among them, a reader may see less of what is wrong with a log, and never believes
+//! more than what is there ([`hinted`]).
+//!
 //! It shows that it can fail: one object of each kind is taken away or changed, and the oracle is not told.
 
+mod hinted;
 mod oracle;
 mod order;
 mod place;
@@ -43,6 +47,8 @@ pub(crate) struct Copies {
     states: u64,
     /// Of those, stopped in the middle of a file.
     within: u64,
+    /// Of those, where head hints lay among the objects.
+    hinted: u64,
     verdicts: BTreeMap<&'static str, u64>,
     loads_right: u64,
     loads_refused: u64,
@@ -80,7 +86,12 @@ impl Proof for Copies {
         if self.lies == 0 || self.lies_caught != self.lies {
             bad.push(format!("{} of {} lies were caught", self.lies_caught, self.lies));
         }
-        if self.loads_right == 0 || self.loads_refused == 0 || self.within == 0 || self.tools.is_empty() {
+        if self.loads_right == 0
+            || self.loads_refused == 0
+            || self.within == 0
+            || self.hinted == 0
+            || self.tools.is_empty()
+        {
             bad.push("something was never tried".to_owned());
         }
         bad
@@ -100,6 +111,9 @@ pub(crate) fn run(size: Size) -> Outcome<Copies> {
     if let Some(plain) = scenes.first() {
         copies.by_tools(plain)?;
         copies.lie(plain, &mut chance)?;
+    }
+    if let Some(hinted) = scenes.iter().find(|scene| scene.hinted) {
+        copies.lie(hinted, &mut chance)?;
     }
     Ok(copies)
 }
@@ -136,6 +150,12 @@ impl Copies {
     fn look(&mut self, scene: &Scene, order: &Order, place: &Place) -> Outcome<()> {
         self.states += 1;
         self.scenes.entry(scene.name).or_default().states += 1;
+        if scene.hinted {
+            self.hinted += 1;
+            let misses = hinted::misses(scene, place, &place.state)?;
+            misses.iter().for_each(|what| self.miss(scene, order, place, what));
+            return Ok(());
+        }
         for (what, said, wanted) in said(scene, place, &place.state)? {
             self.verdicts
                 .entry(wanted.map_or("nothing", Standing::word))
@@ -249,7 +269,11 @@ impl Copies {
                     place.put(&path, &bytes)?;
                 }
                 self.lies += 1;
-                self.lies_caught += u64::from(said(scene, &place, &told)?.iter().any(|it| it.1 != it.2));
+                let caught = match scene.hinted {
+                    true => !hinted::misses(scene, &place, &told)?.is_empty(),
+                    false => said(scene, &place, &told)?.iter().any(|it| it.1 != it.2),
+                };
+                self.lies_caught += u64::from(caught);
             }
         }
         Ok(())

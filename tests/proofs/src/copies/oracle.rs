@@ -73,6 +73,31 @@ fn record(bytes: &[u8]) -> Result<Value, Standing> {
     serde_json::from_slice(&json).map_err(|_| Standing::Damaged)
 }
 
+/// The head hint, if there is one that can be read: the record that it names, and its root.
+fn hint(state: &State) -> Option<(u64, Value)> {
+    const HEAD: usize = 20;
+    let bytes = state.get("commits/head")?;
+    let (body, digest) = bytes.split_at_checked(bytes.len().checked_sub(32)?)?;
+    if Sha256Digest::of(body).as_bytes().as_slice() != digest || !body.starts_with(b"CKPTHEAD\x01\0\0\0") {
+        return None;
+    }
+    let json = zstd::bulk::decompress(body.get(HEAD..)?, 16 << 20).ok()?;
+    let hint: Value = serde_json::from_slice(&json).ok()?;
+    Some((hint.get("seq")?.as_u64()?, hint.get("root")?.clone()))
+}
+
+/// Whether records are missing that a head hint tells of.
+pub(super) fn is_cut(state: &State) -> bool {
+    let Some((named, root)) = hint(state) else { return false };
+    let last = state.keys().filter_map(|path| number(path)).max();
+    let first = state.get("commits/00000000000000000001.json").map(|bytes| record(bytes));
+    let same = match first {
+        None => true,
+        Some(first) => first.is_ok_and(|first| first.get("root") == Some(&root)),
+    };
+    same && last.is_none_or(|last| last < named)
+}
+
 fn fold(number: u64, record: &Value, live: &mut BTreeMap<u64, (String, String)>) {
     let text = |pointer: &str| record.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
     if let (Some(dir), Some(sha)) = (text("/action/commit/attempt"), text("/action/commit/manifest/sha256")) {

@@ -1,8 +1,9 @@
 //! What is copied: a root, two roots into one place, a newer copy over an older one, two states that went apart, a step's folder.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use dcp::commit::{Action, Log, Retire, Tag};
+use dcp::commit::{Action, Log, LogOptions, Retire, Tag, Verified};
 use dcp::store::{Root, Stores};
 
 use crate::faults::files;
@@ -38,6 +39,8 @@ pub(super) struct Scene {
     pub(super) bundles: Vec<Bundle>,
     /// Whether the place is a step's folder and no root.
     pub(super) is_step: bool,
+    /// Whether head hints lie among the objects.
+    pub(super) hinted: bool,
     /// Whether a name that is taken is left as it is (`cp -n`, `rsync --ignore-existing`).
     pub(super) keeps: bool,
 }
@@ -47,18 +50,20 @@ struct Writing {
     scratch: tempfile::TempDir,
     root: Root,
     seed: u64,
+    /// Whether each state of it ends with a record after which a head hint was put.
+    hints: bool,
 }
 
 impl Writing {
-    fn new(seed: u64) -> Outcome<Self> {
+    fn new(seed: u64, hints: bool) -> Outcome<Self> {
         let scratch = scratch()?;
         let root = Root::create(location(scratch.path())?, &Stores::new())?;
-        Ok(Self { scratch, root, seed })
+        Ok(Self { scratch, root, seed, hints })
     }
 
     /// Goes on from a state.
-    fn from(state: &State, seed: u64) -> Outcome<Self> {
-        let writing = Self::new(seed)?;
+    fn from(state: &State, seed: u64, hints: bool) -> Outcome<Self> {
+        let writing = Self::new(seed, hints)?;
         for (path, bytes) in state {
             let file = writing.scratch.path().join(path);
             std::fs::create_dir_all(file.parent().ok_or("a file without a folder")?)?;
@@ -72,20 +77,30 @@ impl Writing {
     }
 
     fn append(&mut self, action: Action) -> Outcome<()> {
+        self.append_with(action, None)
+    }
+
+    fn append_with(&mut self, action: Action, hint_every: Option<Duration>) -> Outcome<()> {
         self.seed += 1;
-        let mut log = Log::open_with(&self.root, log_options(self.seed))?;
+        let mut log = Log::open_with(&self.root, LogOptions { hint_every, ..log_options(self.seed) })?;
         log.append(&log.draft(&training::run()?, action)?)?;
         Ok(())
     }
 
-    fn state(&self) -> Outcome<State> {
+    fn state(&mut self) -> Outcome<State> {
+        if self.hints {
+            let log = Log::open_with(&self.root, log_options(0))?;
+            let newest = log.state().newest(&training::run()?).map(|(seq, _)| seq);
+            let checkpoint = newest.ok_or("a root without a checkpoint")?;
+            self.append_with(Action::Verified(Verified { checkpoint, whole: true }), Some(Duration::ZERO))?;
+        }
         files(self.scratch.path())
     }
 }
 
 /// All scenes.
 pub(super) fn scenes() -> Outcome<Vec<Scene>> {
-    let plain = plain()?;
+    let plain = plain(false)?;
     let mut step = plain.clone();
     let newest = plain.bundles.last().ok_or("no checkpoint was saved")?.clone();
     let below = format!("{}/", newest.dir);
@@ -107,15 +122,23 @@ pub(super) fn scenes() -> Outcome<Vec<Scene>> {
         objects: inside(&newest.objects),
         ..newest
     }];
-    let two = two_roots()?;
+    let two = two_roots(false)?;
     let mut kept = two.clone();
     (kept.name, kept.keeps) = ("two roots, names kept", true);
-    Ok(vec![plain, step, two, kept, continued()?, forked()?])
+    let without = vec![plain, step, two, kept, continued(false)?, forked(false)?];
+    let hinted = [
+        ("a root with its hint", self::plain(true)?),
+        ("two roots with their hints", two_roots(true)?),
+        ("an older copy and its hint, continued", continued(true)?),
+        ("two states with hints that went apart", forked(true)?),
+    ];
+    let hinted = hinted.map(|(name, scene)| Scene { name, hinted: true, ..scene });
+    Ok(without.into_iter().chain(hinted).collect())
 }
 
 /// Three commits, a tag, and one that was retired.
-fn plain() -> Outcome<Scene> {
-    let mut writing = Writing::new(1)?;
+fn plain(hints: bool) -> Outcome<Scene> {
+    let mut writing = Writing::new(1, hints)?;
     let first = writing.save(1, "dp=2,tp=1")?;
     let second = writing.save(2, "dp=1,tp=2")?;
     writing.append(Action::Tag(Tag { name: "best".parse()?, checkpoint: second }))?;
@@ -126,11 +149,11 @@ fn plain() -> Outcome<Scene> {
 }
 
 /// Two roots that have nothing to do with each other, of one plan: the same names of folders, other names of blobs.
-fn two_roots() -> Outcome<Scene> {
-    let mut one = Writing::new(10)?;
+fn two_roots(hints: bool) -> Outcome<Scene> {
+    let mut one = Writing::new(10, hints)?;
     one.save(1, "dp=1,tp=1")?;
     one.save(2, "dp=2,tp=1")?;
-    let mut other = Writing::new(20)?;
+    let mut other = Writing::new(20, hints)?;
     other.save(2, "dp=1,tp=2")?;
     other.save(3, "dp=1,tp=1")?;
     other.append(Action::Tag(Tag { name: "best".parse()?, checkpoint: dcp::commit::Seq::FIRST }))?;
@@ -138,8 +161,8 @@ fn two_roots() -> Outcome<Scene> {
 }
 
 /// An older copy of a root, and the same root later.
-fn continued() -> Outcome<Scene> {
-    let mut writing = Writing::new(30)?;
+fn continued(hints: bool) -> Outcome<Scene> {
+    let mut writing = Writing::new(30, hints)?;
     writing.save(1, "dp=1,tp=1")?;
     let older = writing.state()?;
     writing.save(2, "dp=2,tp=1")?;
@@ -148,12 +171,12 @@ fn continued() -> Outcome<Scene> {
 }
 
 /// Two copies of a root that were both written to.
-fn forked() -> Outcome<Scene> {
-    let mut writing = Writing::new(40)?;
+fn forked(hints: bool) -> Outcome<Scene> {
+    let mut writing = Writing::new(40, hints)?;
     writing.save(1, "dp=1,tp=1")?;
     let base = writing.state()?;
     writing.save(2, "dp=2,tp=1")?;
-    let mut other = Writing::from(&base, 50)?;
+    let mut other = Writing::from(&base, 50, hints)?;
     other.append(Action::Tag(Tag { name: "best".parse()?, checkpoint: dcp::commit::Seq::FIRST }))?;
     other.save(3, "dp=1,tp=1")?;
     scene("two states that went apart", writing.state()?, other.state()?)
@@ -166,7 +189,7 @@ fn scene(name: &'static str, there: State, copied: State) -> Outcome<Scene> {
             bundles.push(bundle);
         }
     }
-    Ok(Scene { name, there, copied, bundles, is_step: false, keeps: false })
+    Ok(Scene { name, there, copied, bundles, is_step: false, hinted: false, keeps: false })
 }
 
 /// The checkpoints in a state that is whole, by the names of their folders.
