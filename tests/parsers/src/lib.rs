@@ -16,7 +16,7 @@ mod seeds;
 mod text;
 
 pub use foreign::{dcp_metadata, hf_config, hf_index, pickle, safetensors_header, torch_archive};
-pub use native::{block_table, chunks, held, manifest, part, record};
+pub use native::{block_table, chunks, head_hint, held, manifest, part, record};
 pub use text::{baseline, dialect, location, mesh, names, pattern, placement, plan, revision, rules};
 
 /// A parser, as fuzzers see it.

@@ -1,8 +1,11 @@
-//! What the native store reads: records, manifests, packed chunks, block tables, parts.
+//! What the native store reads: records, head hints, manifests, packed chunks, block tables, parts.
 
-use dcp::commit::Record;
+use std::time::Duration;
+
+use dcp::commit::{Action, Log, LogOptions, Record, Seq, Tag};
 use dcp::digest::{BlockTable, Sha256Digest};
 use dcp::manifest::Manifest;
+use dcp::store::{Root, Stores, object_path};
 
 use crate::{Target, seeds, target};
 
@@ -11,6 +14,7 @@ pub(crate) const TARGETS: &[Target] = &[
     Target { mend: Some(mend_image), ..target("manifest", manifest, manifest_seeds, MANIFEST) },
     target("chunks", chunks, chunk_seeds, &[]),
     target("block_table", block_table, table_seeds, &["CKPTBLKS"]),
+    Target { mend: Some(mend_hint), ..target("head_hint", head_hint, hint_seeds, HINT) },
     target("part", part, part_seeds, PART),
     target("held", held, held_seeds, PART),
 ];
@@ -31,10 +35,25 @@ const RECORD: &[&str] = &[
     "..",
     "/",
 ];
+const HINT: &[&str] = &[
+    "CKPTHEAD",
+    "\"must_understand\":[\"x\"]",
+    "\"checkpoints\":[",
+    "\"runs\":[]",
+    "\"newest\":null",
+    "\"state\":{",
+    "18446744073709551615",
+    "\\u0000",
+    "..",
+    "null",
+];
 const MANIFEST: &[&str] =
     &["SQLite format 3", "CREATE TABLE", "CREATE VIEW", "../", "\\u001b", "[0,0]", "[18446744073709551615]"];
 const PART: &[&str] =
     &["\"format\":1", "\"plan\":", "\"done\":", "\"boxes\":[", "18446744073709551615", "null"];
+
+/// The bytes of a hint before its frame: magic, version, length.
+const HINT_HEAD: usize = 20;
 
 /// A record of the commit log.
 #[must_use]
@@ -58,6 +77,12 @@ pub fn chunks(data: &[u8]) -> bool {
 #[must_use]
 pub fn block_table(data: &[u8]) -> bool {
     BlockTable::parse(data).is_ok()
+}
+
+/// The head hint of a log.
+#[must_use]
+pub fn head_hint(data: &[u8]) -> bool {
+    dcp::parsers::head_hint(data)
 }
 
 /// A writer's note.
@@ -86,6 +111,38 @@ fn table_seeds() -> Vec<Vec<u8>> {
 
 fn part_seeds() -> Vec<Vec<u8>> {
     seeds::files("native/v1", |path| path.contains("/parts/"))
+}
+
+/// A hint after a commit, and one that repeats that commit; then both with their JSON as it is, which mending makes a frame of.
+fn hint_seeds() -> Vec<Vec<u8>> {
+    let framed: Vec<Vec<u8>> = hints().unwrap_or_default();
+    let plain = framed.iter().filter_map(|hint| {
+        let (head, rest) = hint.split_at_checked(HINT_HEAD)?;
+        let json = unframed(rest.get(..rest.len().checked_sub(32)?)?)?;
+        Some([head, &json, &[0; 32]].concat())
+    });
+    framed.iter().cloned().chain(plain).collect()
+}
+
+fn hints() -> Option<Vec<Vec<u8>>> {
+    let (root, path) =
+        (Root::create("memory://hints", &Stores::new()).ok()?, object_path("commits/head").ok()?);
+    let options = LogOptions { hint_every: Some(Duration::ZERO), ..LogOptions::default() };
+    let mut log = Log::open_with(&root, options).ok()?;
+    let record = record_seeds().into_iter().find_map(|seed| Record::decode("a seed", &seed).ok())?;
+    let tag = Action::Tag(Tag { name: "best".parse().ok()?, checkpoint: Seq::FIRST });
+    let mut hints = Vec::new();
+    for action in [record.action, tag] {
+        let draft = log.draft(&record.run, action).ok()?;
+        log.append(&draft).ok()?;
+        hints.push(root.get(&path).ok()?.to_vec());
+    }
+    Some(hints)
+}
+
+/// What a zstd frame holds, if it is one and small.
+fn unframed(frame: &[u8]) -> Option<Vec<u8>> {
+    zstd::bulk::decompress(frame, 1 << 20).ok()
 }
 
 fn held_seeds() -> Vec<Vec<u8>> {
@@ -118,6 +175,23 @@ fn mend_record(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes.truncate(at);
     let check = Sha256Digest::of(&bytes);
     bytes.extend(format!(",\"check\":\"{check}\"}}\n").into_bytes());
+    bytes
+}
+
+/// Gives a hint a frame, the length of what it holds, and the digest that fits.
+fn mend_hint(mut bytes: Vec<u8>) -> Vec<u8> {
+    let Some(end) = bytes.len().checked_sub(32).filter(|end| *end >= HINT_HEAD) else { return bytes };
+    bytes.truncate(end);
+    let rest = bytes.split_off(HINT_HEAD);
+    let (json, frame) = match unframed(&rest) {
+        Some(json) => (json.len(), rest),
+        None => (rest.len(), zstd::bulk::compress(&rest, 1).unwrap_or_default()),
+    };
+    bytes.truncate(HINT_HEAD - 8);
+    bytes.extend((json as u64).to_le_bytes());
+    bytes.extend(frame);
+    let digest = Sha256Digest::of(&bytes);
+    bytes.extend(digest.as_bytes());
     bytes
 }
 
