@@ -129,9 +129,7 @@ impl FileNames {
 
 /// Whether a name below an attempt's folder is that of a blob, a block table or a note of a writer.
 pub(crate) fn is_piece(name: &str) -> bool {
-    let with_nonce = |rest: &str| {
-        rest.rsplit_once('-').is_some_and(|(key, nonce)| is_key(key) && nonce.parse::<Nonce>().is_ok())
-    };
+    let with_nonce = |rest: &str| rest.rsplit_once('-').is_some_and(|(key, end)| is_key(key) && is_end(end));
     match name.split_once('/') {
         // A copy of sealed files keeps their endings.
         Some(("data", file)) => with_nonce(file.split_once('.').map_or(file, |(rest, _)| rest)),
@@ -145,7 +143,13 @@ pub(crate) fn is_piece(name: &str) -> bool {
     }
 }
 
-/// Whether a text is what a file is in a layout: `objects`; the `c00012` of a copy; the `r00003-0001`, or `r00003-s0001`, of a writer,
+/// A nonce, or the digits by which a seal names what it writes.
+fn is_end(text: &str) -> bool {
+    let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    text.parse::<Nonce>().is_ok() || (text.len() == 16 && text.bytes().all(hex))
+}
+
+/// Whether a text is what a file is in a layout: `objects`; the `c00012` of a copy, the `f00012` of a seal; the `r00003-0001`, or `r00003-s0001`, of a writer,
 /// and that with the nonce of what was written of a group.
 fn is_key(key: &str) -> bool {
     let of_group = |rest: &str| {
@@ -157,7 +161,7 @@ fn is_key(key: &str) -> bool {
         is_rank(rank) && (digits(number, 4) || number.strip_prefix('s').is_some_and(of_group))
     };
     key == "objects"
-        || key.strip_prefix('c').is_some_and(|file| digits(file, 5))
+        || key.strip_prefix(['c', 'f']).is_some_and(|file| digits(file, 5))
         || key.split_once('-').is_some_and(of_rank)
 }
 
@@ -247,7 +251,10 @@ mod tests {
                 assert!(is_piece(&piece), "{piece}");
             }
         }
+        assert!(is_piece("blocks/f00003-0123456789abcdef.blocks"), "of a seal");
+        assert!(is_piece("data/objects-0123456789abcdef.safetensors"), "of a seal");
         for other in [
+            "data/c00012.pt",
             "data/model.safetensors",
             "parts/readme.json",
             "blocks/x.blocks",
