@@ -21,7 +21,13 @@ pub struct State {
     pub retired: BTreeMap<DirName, Seq>,
     /// Names of checkpoints.
     pub tags: BTreeMap<Label, Seq>,
-    /// Directories that are or will be deleted, with the record that condemned them.
+    /// Directories that are or will be deleted, with the record that condemned them. They stay for good, some 75 bytes each:
+    ///
+    /// * a writer may sleep for any time, and its commit is void only because its directory is in here; without it, a record that names deleted
+    ///   files would stand;
+    /// * the name of an attempt follows from its plan, and this tells which names were used and are gone for good;
+    /// * every 64th record carries the state, and readers compare it with what they fold themselves: one that forgot a name by a rule that older
+    ///   readers do not know would be a mixture of two roots to them. So a bound is a matter of a later format, not of this one.
     pub condemned: BTreeMap<DirName, Seq>,
     /// Where the runs are.
     pub runs: BTreeMap<Label, RunLine>,
