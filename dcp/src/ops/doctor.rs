@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::{
     Error, ErrorKind, Place, Result, Severity,
     commit::{Log, LogOptions, Seq, State},
-    retention::{Bulk, Standing, Survey, Times},
+    retention::{Bulk, Foreign, Standing, Survey, Times},
     store::{FileSystem, Root, StoreError, Trust},
 };
 
@@ -51,7 +51,7 @@ pub struct Examination {
     pub voids: usize,
     /// Checkpoints that exist.
     pub checkpoints: usize,
-    /// Everything that the store lists.
+    /// Everything that the store lists of it, without folders of others that nobody looked into.
     pub total: Bulk,
 }
 
@@ -226,7 +226,7 @@ impl Examination {
         for (seq, void) in audit.voids {
             self.note("void", format!("record {seq} has no effect: {void}"));
         }
-        let survey = Survey::read(root).place(root.display_name())?;
+        let survey = Survey::read(root, state, Foreign::Name).place(root.display_name())?;
         self.total = survey.total();
         self.checkpoints(state, &survey);
         self.garbage(state, &survey, times);
@@ -290,11 +290,10 @@ impl Examination {
                         (first, wrote) => first.or(wrote),
                     };
                 }
-                Standing::Unnamed => {
-                    self.note("foreign", format!("{name} is no part of the store; nothing here touches it"));
-                }
+                Standing::Unnamed => self.foreign(name),
             }
         }
+        survey.foreign.iter().for_each(|folder| self.foreign(&folder.name));
         if let Some((time, name)) = oldest {
             let idle = times.since(time);
             let text = format!(
@@ -325,6 +324,10 @@ impl Examination {
             );
             self.note("leftovers", text);
         }
+    }
+
+    fn foreign(&mut self, name: &str) {
+        self.note("foreign", format!("{name} is no part of the store; nothing here touches it"));
     }
 
     /// Whether another checkpoint as large as the newest fits.

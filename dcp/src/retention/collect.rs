@@ -1,139 +1,34 @@
-//! Collecting garbage: survey, condemn, wait, delete.
+//! Collecting garbage: survey, delete what is due, sweep, condemn; and delete at once what needs no grace.
+//!
+//! ```text
+//!  survey ─► delete what was condemned a grace period ago ─► sweep ─► condemn ─► durable ─► delete it, if there is no grace
+//! ```
+//!
+//! What frees space comes first: a condemnation is a record, and on a full disk there is no room for one before something is gone.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::{Duration, SystemTime},
-};
-
-use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
+    collection::{Collected, Collection, GcOptions, Kind, Waiting},
     delete::delete,
+    found::{Found, up},
     marks::append,
-    survey::{Bulk, Folder, Needs, Standing, folder_names},
+    survey::{Folder, Needs, Standing},
+    sweep::{leftovers, sweep},
     times::Times,
 };
 use crate::{
     Place, Result,
-    commit::{Action, CommitError, Condemn, DirName, Label, Log, LogOptions, Seq, State, Void},
-    formats::native::Whose,
-    store::{PROBE, Root, StoreError},
+    commit::{Action, CommitError, Condemn, DirName, Label, Log, LogOptions, Seq, Void},
+    store::Root,
 };
-
-/// How garbage is collected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GcOptions {
-    /// How long readers of what was retired have to finish, from the condemnation on.
-    pub grace: Duration,
-    /// For how long nothing was written to what no record names, before it is taken for a stopped save.
-    pub orphans_after: Duration,
-    /// Whether a folder with a manifest that no record names counts as a stopped save too. It may be a whole checkpoint whose record was lost, or
-    /// one that is being copied here, so this is for people to decide.
-    pub sealed: bool,
-    /// Whether single unfinished files and left probes that are as old are removed, wherever they lie. It takes a walk over the root.
-    pub sweep: bool,
-    /// Whether nothing is done.
-    pub dry_run: bool,
-}
-
-impl GcOptions {
-    /// A day: longer than any save takes, and any writer sleeps that shall go on.
-    pub const ORPHANS_AFTER: Duration = Duration::from_secs(86_400);
-
-    /// Everything, with this grace period.
-    #[must_use]
-    pub const fn after(grace: Duration) -> Self {
-        Self { grace, orphans_after: Self::ORPHANS_AFTER, sealed: false, sweep: true, dry_run: false }
-    }
-
-    /// Directories only, as a trainer collects between its steps.
-    #[must_use]
-    pub const fn without_sweep(mut self) -> Self {
-        self.sweep = false;
-        self
-    }
-}
-
-/// Why a directory is garbage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Kind {
-    /// Its checkpoint was retired, and nothing else needs it.
-    Retired,
-    /// A save was stopped before its commit.
-    Orphan,
-    /// It was condemned before.
-    Condemned,
-}
-
-/// A directory that was condemned or deleted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Collected {
-    /// The directory.
-    pub directory: DirName,
-    /// Why.
-    pub kind: Kind,
-    /// Bytes in it.
-    pub bytes: u64,
-}
-
-/// A condemned directory that is not deleted yet.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Waiting {
-    /// The directory.
-    pub directory: DirName,
-    /// The record that condemned it.
-    pub condemned: Seq,
-    /// Bytes in it.
-    pub bytes: u64,
-    /// Seconds until it may be deleted.
-    pub seconds_left: u64,
-}
-
-/// For how many of its periods a save that the present incarnation of a run may still commit is taken to sleep.
-const SLEEPS: u32 = 7;
-
-/// A folder that no record names and that is left alone.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Spared {
-    /// The folder.
-    pub folder: String,
-    /// Bytes in it.
-    pub bytes: u64,
-    /// Seconds until it would be taken for a stopped save; none for what never is.
-    pub seconds_left: Option<u64>,
-    /// Whether it has a manifest: it may be a whole checkpoint.
-    pub sealed: bool,
-    /// The run that may still commit it: its present incarnation began it, and has not gone on beyond it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub run: Option<Label>,
-}
-
-/// What a collection did, or would do.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub struct Collection {
-    /// Directories that were condemned now.
-    pub condemned: Vec<Collected>,
-    /// Condemned directories whose grace period is not over.
-    pub waiting: Vec<Waiting>,
-    /// Directories that were deleted.
-    pub deleted: Vec<Collected>,
-    /// Folders that no record names and that stay.
-    pub spared: Vec<Spared>,
-    /// Unfinished files and probes that were removed.
-    pub swept: Bulk,
-    /// Bytes of all that was deleted.
-    pub bytes: u64,
-    /// Whether ages are as of the last record only, because the store can't be written.
-    pub as_of_last_record: bool,
-}
 
 /// A moment of a collection.
 #[derive(Debug)]
 pub(super) enum Moment {
-    /// It is known what lies in the root; nothing is condemned.
+    /// It is known what lies in the root, and what is due is deleted; nothing is condemned.
     Surveyed,
-    /// Everything that is garbage is condemned; nothing is deleted.
+    /// Everything that is garbage is condemned; none of it is deleted.
     Condemned,
     /// An object is deleted next.
     Deleting,
@@ -168,13 +63,27 @@ pub(super) fn collect_watched(
     // What is deleted is decided by the records alone.
     log.prove().place(place)?;
     let found = Found::look(root, log.state())?;
+    let left = if options.sweep { leftovers(root, found.needed())? } else { Vec::new() };
     let mut done = Collection::default();
-    if found.is_nothing() && !options.sweep {
+    found.note_foreign(&mut done);
+    if found.is_nothing() && left.is_empty() {
         return Ok(done);
     }
-    let times = Times::of(&log, nonces.as_ref()).place(place)?;
+    let times = if found.has_ages() || !left.is_empty() {
+        Times::of(&log, nonces.as_ref()).place(place)?
+    } else {
+        Times::unasked()
+    };
     done.as_of_last_record = !times.is_present();
-    let wanted = found.garbage(log.state(), options, &times, &mut done);
+    let mut collector = Collector { root, options, times, found, done };
+    let before = log.state().condemned.clone();
+    if collector.found.condemned && !options.dry_run {
+        log.settle().place(place)?;
+    }
+    collector.delete_due(&before, &BTreeMap::new(), watch)?;
+    collector.done.swept = sweep(root, &left, options, &collector.times)?;
+    let Collector { found, times, done, .. } = &mut collector;
+    let wanted = found.garbage(log.state(), options, times, done);
     watch(Moment::Surveyed)?;
     let condemned = if options.dry_run {
         wanted.keys().cloned().collect()
@@ -187,125 +96,71 @@ pub(super) fn collect_watched(
         done.condemned.push(Collected { directory: directory.clone(), kind, bytes });
     }
     watch(Moment::Condemned)?;
-    if !options.dry_run {
+    let mut after = log.state().condemned.clone();
+    if options.dry_run {
+        // As if they were.
+        let none = log.head().unwrap_or(Seq::FIRST);
+        after.extend(condemned.iter().map(|dir| (dir.clone(), none)));
+    } else {
         // What condemns may be another process's record, and not durable: a crash must not bring back a checkpoint without its bytes.
         log.settle().place(place)?;
     }
-    let mut before = log.state().condemned.clone();
-    if options.dry_run {
-        // As if they were: only a grace period of nothing is over at once.
-        let none = log.head().unwrap_or(Seq::FIRST);
-        before.extend(condemned.iter().map(|dir| (dir.clone(), none)));
-    }
-    for (dir, seq) in before.into_iter().filter(|(dir, _)| found.there.contains(dir.as_str())) {
-        let new = condemned.contains(&dir);
-        let age = times.age(seq).filter(|_| !new).unwrap_or_default();
-        if age >= options.grace {
-            let kind = wanted.get(&dir).copied().unwrap_or(Kind::Condemned);
-            let bytes = if options.dry_run {
-                found.bytes(root, &dir)?
-            } else {
-                delete(root, &dir, &mut || watch(Moment::Deleting))?.bytes
-            };
-            done.bytes = done.bytes.saturating_add(bytes);
-            done.deleted.push(Collected { directory: dir, kind, bytes });
-        } else if !new {
-            let (bytes, seconds_left) = (found.bytes(root, &dir)?, up(options.grace.saturating_sub(age)));
-            done.waiting.push(Waiting { directory: dir, condemned: seq, bytes, seconds_left });
-        }
-    }
-    if options.sweep {
-        done.swept = sweep(root, options, &times)?;
-        done.bytes = done.bytes.saturating_add(done.swept.bytes);
-    }
+    after.retain(|dir, _| !before.contains_key(dir));
+    let new: BTreeMap<DirName, Kind> =
+        wanted.into_iter().filter(|(dir, _)| condemned.contains(dir)).collect();
+    collector.delete_due(&after, &new, watch)?;
+    let mut done = collector.done;
+    done.bytes = done.bytes.saturating_add(done.swept.bytes);
+    done.deleted.sort_by(|a, b| a.directory.cmp(&b.directory));
     Ok(done)
 }
 
-/// What lies in the root, as far as it may be garbage.
-#[derive(Debug, Default)]
-struct Found {
-    /// Names of all folders.
-    there: BTreeSet<String>,
-    /// Directories of retired checkpoints that nothing needs.
-    retired: Vec<DirName>,
-    /// Condemned directories that are there.
-    condemned: bool,
-    /// Folders that no record names.
-    unnamed: BTreeMap<String, Unnamed>,
+/// A collection under way.
+struct Collector<'a> {
+    root: &'a Root,
+    options: &'a GcOptions,
+    times: Times,
+    found: Found,
+    done: Collection,
 }
 
-#[derive(Debug)]
-struct Unnamed {
-    folder: Folder,
-    whose: Option<Whose>,
-}
-
-impl Found {
-    fn look(root: &Root, state: &State) -> Result<Self> {
-        let needs = Needs::of(state);
-        let free = |dir: &&DirName| matches!(needs.standing(state, dir), Standing::Retired(_));
-        let mut found =
-            Self { retired: state.retired.keys().filter(free).cloned().collect(), ..Self::default() };
-        for name in folder_names(root)? {
-            let standing = name.parse().ok().map(|dir: DirName| needs.standing(state, &dir));
-            match standing {
-                Some(Standing::Condemned(_)) => found.condemned = true,
-                Some(Standing::Needed(_) | Standing::Retired(_)) => {}
-                Some(Standing::Unnamed) | None => {
-                    let folder = Folder::read(root, &name)?;
-                    let dir = name.parse::<DirName>().ok().filter(|_| folder.is_attempt(&name));
-                    let whose = dir.map_or(Ok(None), |dir| Whose::get(root, &dir))?;
-                    found.unnamed.insert(name.clone(), Unnamed { folder, whose });
+impl Collector<'_> {
+    /// Deletes condemned directories whose grace period is over, and notes the others. Those that are `new` were condemned just now: only a
+    /// grace period of nothing is over at once.
+    fn delete_due(
+        &mut self,
+        condemned: &BTreeMap<DirName, Seq>,
+        new: &BTreeMap<DirName, Kind>,
+        watch: &mut dyn FnMut(Moment) -> Result<()>,
+    ) -> Result<()> {
+        for (dir, &seq) in condemned.iter().filter(|(dir, _)| self.found.has(dir)) {
+            let kind = new.get(dir).copied();
+            let age = self.times.age(seq).filter(|_| kind.is_none()).unwrap_or_default();
+            let directory = dir.clone();
+            if age < self.options.grace {
+                if kind.is_none() {
+                    let bytes = self.found.bytes(self.root, dir)?;
+                    let seconds_left = up(self.options.grace.saturating_sub(age));
+                    self.done.waiting.push(Waiting { directory, condemned: seq, bytes, seconds_left });
                 }
+                continue;
             }
-            found.there.insert(name);
-        }
-        Ok(found)
-    }
-
-    fn is_nothing(&self) -> bool {
-        self.retired.is_empty() && !self.condemned && self.unnamed.is_empty()
-    }
-
-    /// What is to be condemned, and why; what is left alone is noted.
-    fn garbage(
-        &self,
-        state: &State,
-        options: &GcOptions,
-        times: &Times,
-        done: &mut Collection,
-    ) -> BTreeMap<DirName, Kind> {
-        let mut garbage: BTreeMap<DirName, Kind> =
-            self.retired.iter().map(|dir| (dir.clone(), Kind::Retired)).collect();
-        for (name, Unnamed { folder, whose }) in &self.unnamed {
-            // What has no time is young.
-            let idle = folder.last_write.map(|time| times.since(time)).unwrap_or_default();
-            let dir = name.parse::<DirName>().ok().filter(|_| folder.is_attempt(name));
-            let run = whose.as_ref().filter(|whose| whose.is_present(state)).map(|whose| whose.run.clone());
-            let periods = if run.is_some() { SLEEPS } else { 1 };
-            let period = options.orphans_after.saturating_mul(periods);
-            let left = dir.as_ref().map(|_| up(period.saturating_sub(idle)));
-            let sealed = folder.has_manifest(name);
-            match dir.filter(|_| idle >= period && (options.sealed || !sealed)) {
-                Some(dir) => drop(garbage.insert(dir, Kind::Orphan)),
-                None => done.spared.push(Spared {
-                    folder: name.clone(),
-                    bytes: folder.bytes(),
-                    seconds_left: left.filter(|_| options.sealed || !sealed),
-                    sealed,
-                    run,
-                }),
+            let (bytes, whole) = if self.options.dry_run {
+                (self.found.bytes(self.root, dir)?, true)
+            } else {
+                let gone = delete(self.root, dir, &mut || watch(Moment::Deleting))?;
+                (gone.bulk.bytes, gone.whole)
+            };
+            self.done.bytes = self.done.bytes.saturating_add(bytes);
+            if whole {
+                let kind = kind.unwrap_or(Kind::Condemned);
+                self.done.deleted.push(Collected { directory, kind, bytes });
+            } else {
+                let bytes = Folder::read(self.root, dir.as_str())?.bytes();
+                self.done.waiting.push(Waiting { directory, condemned: seq, bytes, seconds_left: 0 });
             }
         }
-        garbage
-    }
-
-    fn bytes(&self, root: &Root, dir: &DirName) -> Result<u64> {
-        match self.unnamed.get(dir.as_str()) {
-            Some(it) => Ok(it.folder.bytes()),
-            None if self.there.contains(dir.as_str()) => Ok(Folder::read(root, dir.as_str())?.bytes()),
-            None => Ok(0),
-        }
+        Ok(())
     }
 }
 
@@ -343,34 +198,4 @@ fn condemn<'d>(
         }
     }
     Ok(condemned)
-}
-
-/// Removes unfinished files and probes that nobody has written to for long.
-fn sweep(root: &Root, options: &GcOptions, times: &Times) -> Result<Bulk> {
-    let mut swept = Bulk::default();
-    let old = |time: SystemTime| times.since(time) >= options.orphans_after;
-    if let Some(local) = root.local() {
-        for node in local.tree(None)?.into_iter().filter(|node| node.unfinished && old(node.stat.modified)) {
-            if !options.dry_run {
-                local.remove_unfinished(&node.path)?;
-            }
-            swept.add(node.stat.size);
-        }
-    }
-    let objects = root.list_dir(None)?.objects;
-    for probe in objects.iter().filter(|it| it.path.as_ref().starts_with(PROBE) && old(it.modified)) {
-        if !options.dry_run {
-            match root.delete(&probe.path) {
-                Ok(()) | Err(StoreError::NotFound { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        swept.add(probe.size);
-    }
-    Ok(swept)
-}
-
-/// Whole seconds, begun ones included.
-fn up(time: Duration) -> u64 {
-    time.as_secs() + u64::from(time.subsec_nanos() > 0)
 }

@@ -15,15 +15,24 @@ use crate::{
     store::{ObjectPath, Root, StoreError},
 };
 
+/// What a deletion did.
+#[derive(Debug, Default)]
+pub(super) struct Deleted {
+    /// What is gone.
+    pub(super) bulk: Bulk,
+    /// Whether that is all of it: somebody may write into the directory at this moment. It stays condemned, and goes the next time.
+    pub(super) whole: bool,
+}
+
 /// Deletes everything below a condemned directory, and the directory. What is gone already is no error.
 ///
 /// # Errors
 /// The store's, and what `watch` says, which is called before each object is deleted.
-pub(super) fn delete(root: &Root, dir: &DirName, watch: &mut dyn FnMut() -> Result<()>) -> Result<Bulk> {
+pub(super) fn delete(root: &Root, dir: &DirName, watch: &mut dyn FnMut() -> Result<()>) -> Result<Deleted> {
     let prefix = ObjectPath::from(dir.as_str());
     let mut objects = root.list(Some(&prefix))?;
     objects.sort_by_key(|object| rank(dir, &object.path));
-    let mut done = Bulk::default();
+    let mut bulk = Bulk::default();
     let mut phase = Rank::Manifest;
     for object in &objects {
         let next = rank(dir, &object.path);
@@ -33,13 +42,14 @@ pub(super) fn delete(root: &Root, dir: &DirName, watch: &mut dyn FnMut() -> Resu
         }
         watch()?;
         match root.delete(&object.path) {
-            Ok(()) => done.add(object.size),
+            Ok(()) => bulk.add(object.size),
             Err(StoreError::NotFound { .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
-    done.bytes = done.bytes.saturating_add(remove_rest(root, &prefix)?);
-    Ok(done)
+    let rest = remove_rest(root, &prefix)?;
+    bulk.bytes = bulk.bytes.saturating_add(rest.unwrap_or_default());
+    Ok(Deleted { bulk, whole: rest.is_some() })
 }
 
 /// When an object goes.
@@ -70,18 +80,17 @@ fn settle(root: &Root, dir: &DirName, next: Rank) -> Result<()> {
     Ok(())
 }
 
-/// Unfinished files, and directories; a store without directories has neither.
-fn remove_rest(root: &Root, prefix: &ObjectPath) -> Result<u64> {
-    let Some(local) = root.local() else { return Ok(0) };
+/// Unfinished files, and directories; a store without directories has neither. Nothing where a directory was written into meanwhile.
+fn remove_rest(root: &Root, prefix: &ObjectPath) -> Result<Option<u64>> {
+    let Some(local) = root.local() else { return Ok(Some(0)) };
     match local.remove_all(prefix) {
-        // Someone writes into it at this moment. The directory stays condemned, and goes the next time.
         Err(StoreError::Io { source, .. })
             if source
                 .downcast_ref::<std::io::Error>()
                 .is_some_and(|error| error.kind() == std::io::ErrorKind::DirectoryNotEmpty) =>
         {
-            Ok(0)
+            Ok(None)
         }
-        other => Ok(other?),
+        other => Ok(Some(other?)),
     }
 }

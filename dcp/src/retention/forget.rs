@@ -50,22 +50,28 @@ impl RunPlan {
     }
 }
 
-/// Decides on the checkpoints of a run, or of all of them, each by itself.
+/// Decides on the checkpoints of a run, or of all of them, each by itself; by the word of the log alone (see [`Log::prove`]).
 ///
 /// # Errors
 /// `Incompatible` for a policy that keeps nothing, and for a metric that no checkpoint of a run has: it may be misspelt, and all would go
 /// that it was to keep. `NotFound` for a run without checkpoints. The store's.
-pub fn consider(log: &Log, run: Option<&Label>, policy: &Policy, options: &LogOptions) -> Result<Considered> {
-    let place = log.root().display_name();
-    policy.check().place(place)?;
-    let runs = runs(log.state(), run).place(place)?;
+pub fn consider(
+    log: &mut Log,
+    run: Option<&Label>,
+    policy: &Policy,
+    options: &LogOptions,
+) -> Result<Considered> {
+    let place = log.root().display_name().to_owned();
+    policy.check().place(&place)?;
+    log.prove().place(&place)?;
+    let runs = runs(log.state(), run).place(&place)?;
     for run in &runs {
-        refuse_unknown_metrics(log.state(), run, policy).place(place)?;
+        refuse_unknown_metrics(log.state(), run, policy).place(&place)?;
     }
     let times = if policy.needs_times() {
-        Times::of(log, options.nonces.as_ref()).place(place)?
+        Times::of(log, options.nonces.as_ref()).place(&place)?
     } else {
-        Times::new([], std::time::SystemTime::UNIX_EPOCH)
+        Times::unasked()
     };
     let decide = |run: Label| RunPlan { decisions: plan(log.state(), &run, &times, policy), run };
     Ok(Considered { runs: runs.into_iter().map(decide).collect(), as_of_last_record: !times.is_present() })
@@ -111,6 +117,7 @@ fn refuse_unknown_metrics(state: &State, run: &Label, policy: &Policy) -> Result
 /// `Conflict` when another incarnation has taken over; the store's and the log's. What was retired until then stays so.
 pub fn forget(log: &mut Log, plan: &RunPlan, epoch: Option<u64>) -> Result<Retention> {
     let place = log.root().display_name().to_owned();
+    log.prove().place(&place)?;
     let mut done = Retention::default();
     for Decision { seq, step, .. } in plan.going().rev() {
         match append(log, &plan.run, epoch, Action::Retire(Retire { checkpoint: *seq })) {
@@ -139,7 +146,6 @@ pub fn retire(
 ) -> Result<Retention> {
     let mut log = Log::open_with(root, options).place(root.display_name())?;
     log.prove().place(root.display_name())?;
-    let times = Times::new([], std::time::SystemTime::UNIX_EPOCH);
-    let decisions = plan(log.state(), run, &times, &Policy::last(keep));
+    let decisions = plan(log.state(), run, &Times::unasked(), &Policy::last(keep));
     forget(&mut log, &RunPlan { run: run.clone(), decisions }, epoch)
 }

@@ -28,6 +28,7 @@ pub fn verified(
 /// # Errors
 /// `Conflict` when the checkpoint is not there (any more); the store's and the log's.
 pub fn tag(log: &mut Log, name: &Label, checkpoint: Seq) -> Result<Option<Seq>> {
+    prove(log)?;
     let before = log.state().tags.get(name).copied();
     if before != Some(checkpoint) {
         mark(log, checkpoint, Action::Tag(Tag { name: name.clone(), checkpoint }))?;
@@ -40,6 +41,7 @@ pub fn tag(log: &mut Log, name: &Label, checkpoint: Seq) -> Result<Option<Seq>> 
 /// # Errors
 /// `Conflict` when another took it away in the meantime; the store's and the log's.
 pub fn untag(log: &mut Log, name: &Label) -> Result<Option<Seq>> {
+    prove(log)?;
     let before = log.state().tags.get(name).copied();
     if let Some(checkpoint) = before {
         mark(log, checkpoint, Action::Untag(Untag { name: name.clone() }))?;
@@ -52,12 +54,19 @@ pub fn untag(log: &mut Log, name: &Label) -> Result<Option<Seq>> {
 /// # Errors
 /// `Conflict` when it is not there (any more); the store's and the log's.
 pub fn pin(log: &mut Log, checkpoint: Seq, held: bool) -> Result<bool> {
+    prove(log)?;
     let before = log.state().checkpoints.get(&checkpoint).map(|it| it.pinned);
     let news = before != Some(held);
     if news {
         mark(log, checkpoint, Action::Pin(Pin { checkpoint, held }))?;
     }
     Ok(news)
+}
+
+/// Whether a mark is new is decided by the log, not by a hint.
+fn prove(log: &mut Log) -> Result<()> {
+    let place = log.root().display_name().to_owned();
+    log.prove().place(place)
 }
 
 /// Appends a record about a checkpoint in the name of its run.

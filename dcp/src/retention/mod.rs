@@ -13,10 +13,12 @@
 //! * Nothing is deleted that is not condemned, and nothing is condemned that a live checkpoint needs, whosever attempt it was. A commit that
 //!   comes after and needs a condemned directory is void, by the fold rule; so who deletes need not ask who writes.
 //! * A directory that no record names is condemned only if it is named and built as attempts are, and nothing was written to it for a period.
-//!   Anything else in a root is somebody's, and is only told about; so is a folder with a manifest, which may be a whole checkpoint whose record
-//!   was lost, unless the caller says otherwise.
-//! * Ages are differences of times that the store gave: of records, of objects, and, for the present, of a probe that is put for that purpose.
-//!   The clock of the machine that runs this is never asked, so it may be off by any amount. What has no time is young.
+//!   Anything else in a root is somebody's, and is only told about, without looking into it; so is a folder with a manifest, which may be a whole
+//!   checkpoint whose record was lost, unless the caller says otherwise.
+//! * Ages are differences of times that the store gave: of records, of objects, and, for the present, of an empty object that is put for that
+//!   purpose and removed (by a dry run too, where an age matters: there is no other way to ask a store for the time). The clock of the machine
+//!   that runs this is never asked, so it may be off by any amount. What has no time is young.
+//! * What frees space comes before what takes some: deletions that are due, then unfinished files, then the record that condemns more.
 //! * Every step can be stopped anywhere and be done again. What is left of a directory never looks like a checkpoint: manifests go first.
 //!
 //! # What happens at the same time
@@ -36,24 +38,37 @@
 //! * *A copy of the root is being made.* Folders come before `commits/`, so a folder that was caught in the middle of its deletion comes with
 //!   a log that condemns it.
 
+//! # What stays longer than it is needed
+//!
+//! * *Blobs in a needed folder that no checkpoint refers to* (`unreferenced` in [`usage()`]): of a writer that lost a race for one file, or what
+//!   only a retired checkpoint referred to while a later one shares another blob of that folder. They go with their folder. The log protects
+//!   folders, not blobs: a save that is under way may have found its bytes in such a blob by the manifest of a checkpoint that was retired since,
+//!   and its commit stands, since the folder is not condemned. To delete single blobs safely takes a record that names them, and so a format that
+//!   today's readers do not know.
+//! * *Names of condemned directories* in the folded state: see [`State::condemned`](crate::commit::State::condemned).
+
 mod collect;
+mod collection;
 mod delete;
 mod forget;
+mod found;
 mod history;
 mod marks;
 mod plan;
 mod policy;
 mod survey;
+mod sweep;
 mod times;
 mod usage;
 
-pub use collect::{Collected, Collection, GcOptions, Kind, Spared, Waiting, collect};
+pub use collect::collect;
+pub use collection::{Collected, Collection, GcOptions, Kind, Spared, Waiting};
 pub use forget::{Considered, Retention, RunPlan, consider, forget, retire};
 pub use history::{Event, history};
 pub use marks::{pin, tag, untag, verified};
 pub use plan::{Decision, Go, Stay, plan};
 pub use policy::{Best, Order, Policy, PolicyError};
-pub use survey::{Bulk, Folder, Standing, Survey};
+pub use survey::{Bulk, Folder, Foreign, ForeignFolder, Standing, Survey, Unfinished, has_attempts};
 pub use times::Times;
 pub use usage::{CheckpointUsage, FolderUsage, Usage, usage};
 

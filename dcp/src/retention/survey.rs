@@ -12,11 +12,11 @@ use crate::{
     commit::{DirName, Seq, State},
     formats::native::{is_attempt_name, is_attempt_object},
     manifest::manifest_digest,
-    store::{FileKind, ObjectInfo, ObjectPath, PROBE, Root},
+    store::{FileKind, LocalStore, Node, ObjectInfo, ObjectPath, PROBE, Root},
 };
 
-/// Folders of the store itself: the log, and hints that make it fast to read.
-const RESERVED: [&str; 2] = ["commits", "heads"];
+/// The folder of the log.
+const LOG: &str = "commits";
 
 /// A number of objects, and their bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -32,6 +32,13 @@ impl Bulk {
     pub const fn add(&mut self, bytes: u64) {
         self.objects += 1;
         self.bytes = self.bytes.saturating_add(bytes);
+    }
+
+    /// Of these objects.
+    fn of(objects: &[ObjectInfo]) -> Self {
+        let mut bulk = Self::default();
+        objects.iter().for_each(|object| bulk.add(object.size));
+        bulk
     }
 
     /// Adds others.
@@ -65,6 +72,12 @@ pub struct Unfinished {
     pub modified: SystemTime,
 }
 
+impl Unfinished {
+    fn of(node: Node) -> Self {
+        Self { path: node.path, bytes: node.stat.size, modified: node.stat.modified }
+    }
+}
+
 /// What the log says of a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Standing {
@@ -74,19 +87,39 @@ pub enum Standing {
     Retired(Seq),
     /// It was condemned by this record.
     Condemned(Seq),
-    /// No record names it: the log's own, a save's that was not committed, or anything.
+    /// No record names it: a save's that was not committed, or anything.
     Unnamed,
+}
+
+/// A folder right below the root that is somebody else's: it is not named as attempts are, and no record names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForeignFolder {
+    /// Its name.
+    pub name: String,
+    /// What is in it; nothing where nobody looked.
+    pub bulk: Option<Bulk>,
+    /// Why it could not be looked into.
+    pub unreadable: Option<String>,
+}
+
+/// What to do about the folders of others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Foreign {
+    /// Tell that they are there. A store that lists everything at once tells their sizes too.
+    Name,
+    /// Look into them as well; one that can't be read is told of.
+    Count,
 }
 
 /// What lies in a root.
 #[derive(Debug, Clone, Default)]
 pub struct Survey {
-    /// Folders, but those of the store itself.
+    /// Folders that are named as attempts are, or that records name.
     pub folders: BTreeMap<String, Folder>,
-    /// The log.
+    /// Folders of others.
+    pub foreign: Vec<ForeignFolder>,
+    /// The log, and the hint at its end.
     pub log: Bulk,
-    /// Hints beside the log.
-    pub hints: Bulk,
     /// Objects right in the root that ask the store something.
     pub probes: Vec<ObjectInfo>,
     /// Other objects right in the root.
@@ -137,11 +170,7 @@ impl Folder {
             for node in local.tree(Some(&prefix))? {
                 folder.wrote(node.stat.modified);
                 match node.stat.kind {
-                    FileKind::File if node.unfinished => folder.unfinished.push(Unfinished {
-                        path: node.path,
-                        bytes: node.stat.size,
-                        modified: node.stat.modified,
-                    }),
+                    FileKind::File if node.unfinished => folder.unfinished.push(Unfinished::of(node)),
                     FileKind::File | FileKind::Dir => {}
                     FileKind::Symlink | FileKind::Other => folder.plain = false,
                 }
@@ -169,9 +198,7 @@ impl Folder {
     /// Objects and their bytes, without unfinished files.
     #[must_use]
     pub fn bulk(&self) -> Bulk {
-        let mut bulk = Bulk::default();
-        self.objects.iter().for_each(|object| bulk.add(object.size));
-        bulk
+        Bulk::of(&self.objects)
     }
 
     /// Bytes of everything in it.
@@ -193,63 +220,80 @@ impl Folder {
 }
 
 impl Survey {
-    /// Lists a whole root.
+    /// What lies in a root. Only what is the store's own is looked into, and what `foreign` says.
     ///
     /// # Errors
     /// The store's.
-    pub fn read(root: &Root) -> Result<Self> {
-        let mut survey = Self::default();
-        for object in root.list(None)? {
-            survey.take(object);
-        }
-        if let Some(local) = root.local() {
-            for node in local.tree(None)? {
-                survey.take_node(node);
-            }
+    pub fn read(root: &Root, state: &State, foreign: Foreign) -> Result<Self> {
+        let (needs, mut survey) = (Needs::of(state), Self::default());
+        let own = |name: &str| {
+            let named = |dir: DirName| needs.standing(state, &dir) != Standing::Unnamed;
+            is_attempt_name(name) || name.parse().is_ok_and(named)
+        };
+        match root.local() {
+            Some(local) => survey.walk(root, local, &own, foreign)?,
+            None => survey.split(root.list(None)?, &own),
         }
         Ok(survey)
     }
 
-    fn take(&mut self, object: ObjectInfo) {
-        let name = object.path.as_ref();
-        match name.split_once('/') {
-            Some(("commits", _)) => self.log.add(object.size),
-            Some(("heads", _)) => self.hints.add(object.size),
-            Some((dir, _)) => {
-                let dir = dir.to_owned();
-                self.folder(&dir).take(&dir, object);
+    /// A folder is walked part by part, so that what is somebody else's is not entered.
+    fn walk(
+        &mut self,
+        root: &Root,
+        local: &LocalStore,
+        own: &dyn Fn(&str) -> bool,
+        foreign: Foreign,
+    ) -> Result<()> {
+        let top = root.list_dir(None)?;
+        top.objects.into_iter().for_each(|object| self.take_top(object));
+        let log = ObjectPath::from(LOG);
+        root.list(Some(&log))?.iter().for_each(|object| self.log.add(object.size));
+        let around = local.level(None)?.into_iter().chain(local.tree(Some(&log))?);
+        self.unfinished.extend(around.filter(|node| node.unfinished).map(Unfinished::of));
+        for dir in top.dirs.iter().filter(|dir| dir.as_ref() != LOG) {
+            let name = dir.as_ref().to_owned();
+            if own(&name) {
+                let folder = Folder::read(root, &name)?;
+                self.folders.insert(name, folder);
+                continue;
             }
-            None if name.starts_with(PROBE) => self.probes.push(object),
-            None => self.others.push(object),
+            let looked = (foreign == Foreign::Count).then(|| root.list(Some(dir))).transpose();
+            let (bulk, unreadable) = match looked {
+                Ok(objects) => (objects.map(|objects| Bulk::of(&objects)), None),
+                Err(error) => (None, Some(error.to_string())),
+            };
+            self.foreign.push(ForeignFolder { name, bulk, unreadable });
         }
+        Ok(())
     }
 
-    fn take_node(&mut self, node: crate::store::Node) {
-        let (top, below) = match node.path.split_once('/') {
-            Some((top, _)) => (top.to_owned(), true),
-            None => (node.path.clone(), node.stat.kind == FileKind::Dir),
-        };
-        let in_folder = below && !RESERVED.contains(&top.as_str());
-        if node.unfinished {
-            let (bytes, modified) = (node.stat.size, node.stat.modified);
-            let file = Unfinished { path: node.path, bytes, modified };
-            if in_folder { &mut self.folder(&top).unfinished } else { &mut self.unfinished }.push(file);
+    /// Other stores list everything at once.
+    fn split(&mut self, objects: Vec<ObjectInfo>, own: &dyn Fn(&str) -> bool) {
+        let mut foreign: BTreeMap<String, Bulk> = BTreeMap::new();
+        for object in objects {
+            match object.path.as_ref().split_once('/') {
+                Some((LOG, _)) => self.log.add(object.size),
+                Some((dir, _)) if own(dir) => {
+                    let dir = dir.to_owned();
+                    let folder = self.folders.entry(dir.clone());
+                    folder.or_insert_with(|| Folder { plain: true, ..Folder::default() }).take(&dir, object);
+                }
+                Some((dir, _)) => foreign.entry(dir.to_owned()).or_default().add(object.size),
+                None => self.take_top(object),
+            }
         }
-        if in_folder {
-            let folder = self.folder(&top);
-            folder.wrote(node.stat.modified);
-            folder.plain &= matches!(node.stat.kind, FileKind::File | FileKind::Dir);
-        }
+        let each = foreign.into_iter();
+        self.foreign.extend(each.map(|(name, bulk)| ForeignFolder {
+            name,
+            bulk: Some(bulk),
+            unreadable: None,
+        }));
     }
 
-    fn folder(&mut self, dir: &str) -> &mut Folder {
-        self.folders.entry(dir.to_owned()).or_insert_with(|| Folder { plain: true, ..Folder::default() })
-    }
-
-    /// Whether there is a folder that a save made: so it is with a root whose first save was stopped.
-    #[must_use]
-    pub fn has_attempts(&self) -> bool {
-        self.folders.iter().any(|(name, folder)| folder.is_attempt(name))
+    fn take_top(&mut self, object: ObjectInfo) {
+        let probe = object.path.as_ref().starts_with(PROBE);
+        if probe { &mut self.probes } else { &mut self.others }.push(object);
     }
 
     /// Each folder, and what a log says of it.
@@ -262,23 +306,36 @@ impl Survey {
         each.collect()
     }
 
-    /// What the store lists of it: unfinished files are no objects.
+    /// What the store lists of it, as far as it was looked into: unfinished files are no objects.
     #[must_use]
     pub fn total(&self) -> Bulk {
         let mut total = self.log;
-        total.extend(self.hints);
+        self.foreign.iter().filter_map(|it| it.bulk).for_each(|bulk| total.extend(bulk));
         self.probes.iter().chain(&self.others).for_each(|object| total.add(object.size));
         self.folders.values().for_each(|folder| total.extend(folder.bulk()));
         total
     }
 }
 
-/// Folders right below a root that are not the store's own.
+/// Whether a root has a folder that a save made: so it is with one whose first save was stopped.
+///
+/// # Errors
+/// The store's.
+pub fn has_attempts(root: &Root) -> Result<bool> {
+    for name in folder_names(root)?.iter().filter(|name| is_attempt_name(name)) {
+        if Folder::read(root, name)?.is_attempt(name) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Folders right below a root, but that of the log.
 ///
 /// # Errors
 /// The store's.
 pub(super) fn folder_names(root: &Root) -> Result<Vec<String>> {
     let listing = root.list_dir(None)?;
     let names = listing.dirs.iter().map(|dir| dir.as_ref().to_owned());
-    Ok(names.filter(|name| !RESERVED.contains(&name.as_str())).collect())
+    Ok(names.filter(|name| name != LOG).collect())
 }

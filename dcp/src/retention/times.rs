@@ -40,15 +40,15 @@ impl Times {
         Self { written: raised.collect(), now, probed: true }
     }
 
-    /// The times of a root's records, as it lists them. The present is that of an object that is put and removed; where nothing can be
-    /// put, it is the time of the last record, so that everything counts as younger than it is.
+    /// The times of a root's records, as it lists them. The present is that of an empty object that is put and removed; where nothing can be
+    /// put, or a full disk has no room even for that, it is the time of the last record, so that everything counts as younger than it is.
     ///
     /// # Errors
     /// The store's.
     pub fn read(root: &Root, nonces: &dyn Nonces) -> Result<Self> {
         match store_time(root, nonces) {
             Ok(now) => Ok(Self::new(stored(root)?, now)),
-            Err(StoreError::Access { .. }) => Self::listed(root),
+            Err(StoreError::Access { .. } | StoreError::NoSpace { .. }) => Self::listed(root),
             Err(error) => Err(Error::from(error)),
         }
     }
@@ -61,6 +61,11 @@ impl Times {
         let stored = stored(root)?;
         let last = stored.last().map_or(SystemTime::UNIX_EPOCH, |(_, time)| *time);
         Ok(Self { probed: false, ..Self::new(stored, last) })
+    }
+
+    /// For those to whom no age matters: nobody is asked.
+    pub(super) fn unasked() -> Self {
+        Self::new([], SystemTime::UNIX_EPOCH)
     }
 
     /// As [`Times::read`], of the root of a log.
@@ -104,10 +109,10 @@ fn stored(root: &Root) -> Result<Vec<(Seq, SystemTime)>> {
     Ok(listed.iter().filter_map(|object| Some((Seq::of(&object.path)?, object.modified))).collect())
 }
 
-/// What time it is for the store: that of an object that is put for this purpose.
+/// What time it is for the store: that of an object that is put for this purpose. It is empty, so that a full disk has room for it.
 pub(crate) fn store_time(root: &Root, nonces: &dyn Nonces) -> Result<SystemTime, StoreError> {
     let path = object_path(&format!("{PROBE}{}", nonces.draw()?))?;
-    let put = root.put_create(&path, Bytes::from_static(b"time"));
+    let put = root.put_create(&path, Bytes::new());
     let time = put.and_then(|put: Put| {
         debug_assert!(matches!(put, Put::Created | Put::Exists));
         root.head(&path).map(|info| info.modified)

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::survey::{Bulk, Folder, Standing, Survey};
+use super::survey::{Bulk, Folder, Foreign, Standing, Survey};
 use crate::{
     Location, Result,
     commit::{Checkpoint, Label, Log, Seq},
@@ -56,16 +56,18 @@ pub struct Usage {
     pub uncommitted: Vec<FolderUsage>,
     /// Folders that are no part of the store.
     pub foreign: Vec<FolderUsage>,
-    /// The log, and what makes it fast to read.
+    /// The log, and the hint at its end.
     pub log: Bulk,
     /// Anything else in the root itself.
     pub others: Bulk,
-    /// The sum of all of these: everything that the store lists.
+    /// The sum of all of these: everything that the store lists, but for what could not be looked into.
     pub total: Bulk,
     /// Unfinished files, which the store does not list.
     pub unfinished: Bulk,
     /// Checkpoints whose manifest could not be read, and why: what they refer to elsewhere is not known.
     pub unread: Vec<(Seq, String)>,
+    /// Folders that are no part of the store and could not be looked into, and why: nothing of them is counted.
+    pub unreadable: Vec<(String, String)>,
 }
 
 /// Which checkpoints refer to an object.
@@ -77,9 +79,13 @@ type Users = BTreeMap<String, BTreeSet<Seq>>;
 /// The store's. A manifest that can't be read is told of in the answer.
 pub fn usage(log: &Log) -> Result<Usage> {
     let (root, state) = (log.root(), log.state());
-    let survey = Survey::read(root)?;
+    let survey = Survey::read(root, state, Foreign::Count)?;
     let mut usage = Usage { log: survey.log, ..Usage::default() };
-    usage.log.extend(survey.hints);
+    for it in &survey.foreign {
+        let bulk = it.bulk.unwrap_or_default();
+        usage.foreign.push(FolderUsage { folder: it.name.clone(), bulk });
+        usage.unreadable.extend(it.unreadable.clone().map(|why| (it.name.clone(), why)));
+    }
     survey.probes.iter().chain(&survey.others).for_each(|object| usage.others.add(object.size));
     survey.unfinished.iter().for_each(|file| usage.unfinished.add(file.bytes));
     let mut users = Users::new();

@@ -256,7 +256,7 @@ pub(crate) struct Forget {
     /// Only of this run; each run by itself when not given.
     #[arg(long, value_name = "RUN")]
     pub(crate) run: Option<String>,
-    /// Show what would stay and go, and forget nothing.
+    /// Show what would stay and go, and forget nothing. Where ages matter, the store is asked for the time by an empty object that is removed.
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
@@ -275,7 +275,8 @@ pub(crate) struct Gc {
     /// Also what holds a manifest that no record names: a save stopped at its last moment, or a checkpoint whose record was lost.
     #[arg(long, help_heading = "Dangerous")]
     pub(crate) sealed: bool,
-    /// Show what would be condemned and deleted, and change nothing.
+    /// Show what would be condemned and deleted, and change nothing. Where ages matter, the store is asked for the time by an empty object that
+    /// is removed.
     #[arg(long)]
     pub(crate) dry_run: bool,
 }

@@ -6,7 +6,7 @@ use std::{
     ops::Range,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, SystemTime},
 };
@@ -21,23 +21,35 @@ use object_store::{
 
 use crate::store::{DirEntry, DiskFs, FileStat, Fs, FsFile, Links, LocalStore, ObjectPath, OsNonces, Root};
 
-/// A clock that a test turns.
+/// A clock that a test turns, and what else it does to a store.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Hands(Arc<AtomicU64>);
+pub(crate) struct Hands {
+    seconds: Arc<AtomicU64>,
+    busy: Arc<AtomicBool>,
+}
+
+/// A folder that nobody may look into.
+pub(crate) const LOCKED: &str = "lost+found";
 
 impl Hands {
     /// So many seconds from this machine's time.
     fn off(seconds: i64) -> Self {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
-        Self(Arc::new(AtomicU64::new(now.saturating_add_signed(seconds))))
+        let seconds = Arc::new(AtomicU64::new(now.saturating_add_signed(seconds)));
+        Self { seconds, busy: Arc::default() }
     }
 
     pub(crate) fn turn(&self, by: Duration) {
-        self.0.fetch_add(by.as_secs(), Ordering::Relaxed);
+        self.seconds.fetch_add(by.as_secs(), Ordering::Relaxed);
+    }
+
+    /// The next directory that is removed is written into at this moment.
+    pub(crate) fn write_into_the_next(&self) {
+        self.busy.store(true, Ordering::Relaxed);
     }
 
     fn now(&self) -> SystemTime {
-        SystemTime::UNIX_EPOCH + Duration::from_secs(self.0.load(Ordering::Relaxed))
+        SystemTime::UNIX_EPOCH + Duration::from_secs(self.seconds.load(Ordering::Relaxed))
     }
 }
 
@@ -210,12 +222,18 @@ impl Fs for ClockedFs {
         Ok(())
     }
     fn rmdir(&self, path: &str) -> io::Result<()> {
+        if self.hands.busy.swap(false, Ordering::Relaxed) {
+            return Err(io::ErrorKind::DirectoryNotEmpty.into());
+        }
         self.disk.rmdir(path)
     }
     fn fsync_dir(&self, path: &str) -> io::Result<()> {
         self.disk.fsync_dir(path)
     }
     fn read_dir(&self, path: &str) -> io::Result<Vec<DirEntry>> {
+        if path == LOCKED {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
         self.disk.read_dir(path)
     }
     fn stat(&self, path: &str) -> io::Result<FileStat> {

@@ -1,7 +1,7 @@
 //! Collecting when nothing else happens: what is garbage, what is not, and when it goes.
 
 use super::{
-    clocked::{Stage, stages},
+    clocked::{LOCKED, Stage, stages},
     *,
 };
 use crate::{
@@ -9,8 +9,9 @@ use crate::{
         Session,
         tests::{session, write_rank},
     },
-    store::{LocalStore, ObjectPath, object_path},
+    store::{LocalStore, ObjectPath, counted::CountedStore, object_path},
 };
+use std::sync::Arc;
 
 fn put(root: &Root, name: &str, bytes: &'static [u8]) {
     assert!(matches!(
@@ -63,7 +64,6 @@ fn a_stopped_save_goes_after_a_period_without_a_write_and_what_is_not_ours_never
         saved(&root, 1..=1);
         drop(stopped(&root, 2));
         put(&root, "notes/todo.txt", b"mine");
-        put(&root, "heads/1", b"hint");
         put(&root, "step-00000009-0123456789abcdef01234567/readme.txt", b"mine too");
         put(&root, "step-final/data/x", b"and this");
         put(&root, "loose.txt", b"and that");
@@ -79,7 +79,7 @@ fn a_stopped_save_goes_after_a_period_without_a_write_and_what_is_not_ours_never
         assert!(old.deleted[0].directory.as_str().starts_with("step-00000002-"));
         hands.turn(30 * DAY);
         assert_eq!(gc(&root, &options).spared.len(), 3);
-        for name in ["notes/todo.txt", "heads/1", "step-final/data/x", "loose.txt"] {
+        for name in ["notes/todo.txt", "step-final/data/x", "loose.txt"] {
             assert!(root.head(&object_path(name).unwrap()).is_ok(), "{name}");
         }
         assert_eq!(live(&root), [1]);
@@ -108,8 +108,8 @@ fn age_counts_though_nothing_is_written_for_weeks() {
         hands.turn(10 * DAY);
         let policy = |days: u32| Policy { within: Some(days * DAY), ..Policy::default() };
         let kept = |days| {
-            let log = Log::open(&root).unwrap();
-            let mut considered = consider(&log, None, &policy(days), &LogOptions::default()).unwrap();
+            let mut log = Log::open(&root).unwrap();
+            let mut considered = consider(&mut log, None, &policy(days), &LogOptions::default()).unwrap();
             assert!(!considered.as_of_last_record);
             let decisions = considered.runs.remove(0).decisions;
             decisions.into_iter().filter(Decision::is_kept).map(|it| it.step).collect::<Vec<_>>()
@@ -147,6 +147,93 @@ fn unfinished_files_and_probes_are_swept_when_they_are_old() {
         assert_eq!(gc(&root, &options).swept.objects, 0);
         assert_holds(&Loader::newest(&root, &run()).unwrap(), &wholes());
     }
+}
+
+#[test]
+fn unfinished_files_of_a_save_that_is_spared_and_of_folders_of_others_stay() {
+    for Stage { root, hands, folder } in stages().into_iter().filter(|stage| stage.folder.is_some()) {
+        saved(&root, 1..=1);
+        let spared = stopped(&root, 2);
+        let sealed = "step-00000009-0123456789abcdef01234567";
+        put(&root, &format!("{sealed}/manifest-{}.sqlite", "0".repeat(64)), b"perhaps a checkpoint");
+        put(&root, "notes/todo.txt", b"mine");
+        let begin = |path: String| {
+            std::mem::forget(root.local().unwrap().blob(&ObjectPath::from(path), 10).unwrap());
+        };
+        hands.turn(30 * DAY);
+        // Its files are old, and it was written to just now.
+        begin(format!("{sealed}/data/x"));
+        begin("notes/x".to_owned());
+        hands.turn(DAY);
+        begin(format!("{}/data/x", spared.attempt()));
+        let done = gc(&root, &GcOptions::after(Duration::ZERO));
+        assert_eq!((done.swept.objects, done.deleted.len()), (0, 0), "{done:?}");
+        let left = |dir: &str| {
+            let names = std::fs::read_dir(folder.as_ref().unwrap().path().join(dir)).unwrap();
+            let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+            names.filter(|name| name.starts_with(".staging-")).count()
+        };
+        assert_eq!(
+            [left("notes"), left(&format!("{sealed}/data")), left(&format!("{}/data", spared.attempt()))],
+            [1, 1, 1]
+        );
+    }
+}
+
+#[test]
+fn a_folder_of_others_that_cannot_be_read_stops_nothing() {
+    for Stage { root, folder, .. } in stages() {
+        saved(&root, 1..=2);
+        retired(&root, 1);
+        let Some(folder) = folder else { continue };
+        std::fs::create_dir(folder.path().join(LOCKED)).unwrap();
+        let done = gc(&root, &GcOptions::after(Duration::ZERO));
+        assert_eq!(done.deleted.len(), 1);
+        let spared: Vec<_> = done.spared.iter().map(|it| (it.folder.as_str(), it.bytes)).collect();
+        assert_eq!(spared, [(LOCKED, None)]);
+        let log = Log::open(&root).unwrap();
+        let usage = usage(&log).unwrap();
+        assert!(usage.unreadable[0].1.contains("permission denied"), "{:?}", usage.unreadable);
+        assert_eq!((usage.foreign.len(), usage.checkpoints.len()), (1, 1));
+        let survey = Survey::read(&root, log.state(), Foreign::Name).unwrap();
+        assert_eq!((survey.folders.len(), survey.foreign.len()), (1, 1));
+        let found = crate::ops::doctor::examine(&root, &LogOptions::default()).unwrap();
+        assert!(found.findings.iter().any(|it| it.code == "foreign" && it.message.contains(LOCKED)));
+    }
+}
+
+#[test]
+fn a_directory_that_is_written_into_while_it_is_deleted_waits_for_the_next_time() {
+    for Stage { root, hands, folder } in stages().into_iter().filter(|stage| stage.folder.is_some()) {
+        assert!(folder.is_some());
+        saved(&root, 1..=2);
+        retired(&root, 1);
+        hands.write_into_the_next();
+        let done = gc(&root, &GcOptions::after(Duration::ZERO));
+        assert_eq!((done.condemned.len(), done.deleted.len(), done.waiting.len()), (1, 0, 1), "{done:?}");
+        assert_eq!(done.waiting[0].seconds_left, 0);
+        let again = gc(&root, &GcOptions::after(Duration::ZERO));
+        assert_eq!((again.deleted.len(), again.waiting.len(), dirs(&root).len()), (1, 0, 1));
+    }
+}
+
+#[test]
+fn a_dry_run_writes_nothing_where_no_age_matters() {
+    let store = Arc::new(CountedStore::new(Arc::new(object_store::memory::InMemory::new())));
+    let root = Root::from_store(store.clone(), "memory");
+    saved(&root, 1..=2);
+    retired(&root, 1);
+    let dry = GcOptions { dry_run: true, ..GcOptions::after(Duration::ZERO) };
+    drop(store.take());
+    assert_eq!(gc(&root, &dry).deleted.len(), 1);
+    let asked = || store.take().iter().filter(|it| it.contains(".probe-")).count();
+    assert_eq!(asked(), 0);
+    // How old a stopped save is only the store can tell, and only of an object that is put.
+    drop(stopped(&root, 3));
+    drop(store.take());
+    assert_eq!(gc(&root, &dry).spared.len(), 1);
+    assert!(asked() > 0);
+    assert!(root.list_dir(None).unwrap().objects.is_empty(), "and removed");
 }
 
 #[test]

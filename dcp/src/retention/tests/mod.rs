@@ -87,7 +87,7 @@ fn what_is_tagged_between_a_plan_and_its_execution_is_held() {
     let root = memory();
     saved(&root, 1..=4);
     let mut log = Log::open(&root).unwrap();
-    let considered = consider(&log, None, &Policy::last(keep(1)), &LogOptions::default()).unwrap();
+    let considered = consider(&mut log, None, &Policy::last(keep(1)), &LogOptions::default()).unwrap();
     let plan = &considered.runs[0];
     assert_eq!(plan.going().map(|it| it.step).collect::<Vec<_>>(), [3, 2, 1]);
     let mut other = Log::open(&root).unwrap();
@@ -141,15 +141,15 @@ fn the_best_stay_and_a_metric_that_nobody_measured_is_refused_with_those_that_we
     }
     let policy = |best: &str| Policy { best: vec![best.parse().unwrap()], ..Policy::default() };
     let mut log = Log::open(&root).unwrap();
-    let error = consider(&log, None, &policy("los:min:2"), &LogOptions::default()).unwrap_err();
+    let error = consider(&mut log, None, &policy("los:min:2"), &LogOptions::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Incompatible);
     assert!(error.to_string().contains("los") && error.hint_text().unwrap().contains("loss"), "{error}");
-    let error = consider(&log, None, &Policy::default(), &LogOptions::default()).unwrap_err();
+    let error = consider(&mut log, None, &Policy::default(), &LogOptions::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Incompatible);
     let unknown: Label = "other".parse().unwrap();
-    let error = consider(&log, Some(&unknown), &policy("loss:min"), &LogOptions::default()).unwrap_err();
+    let error = consider(&mut log, Some(&unknown), &policy("loss:min"), &LogOptions::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
-    let considered = consider(&log, Some(&run()), &policy("loss:min:2"), &LogOptions::default()).unwrap();
+    let considered = consider(&mut log, Some(&run()), &policy("loss:min:2"), &LogOptions::default()).unwrap();
     forget(&mut log, &considered.runs[0], None).unwrap();
     assert_eq!(live(&root), [2, 4, 5]);
     let reasons: Vec<String> =

@@ -69,7 +69,7 @@ impl LocalStore {
     }
 
     /// The names in a directory, sorted as their whole names are: a directory sorts as `name/`.
-    fn entries(&self, dir: &str) -> Result<Vec<(String, FileKind)>> {
+    pub(super) fn entries(&self, dir: &str) -> Result<Vec<(String, FileKind)>> {
         let entries = match self.inner.fs.read_dir(dir) {
             Ok(entries) => entries,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound || is_a_file(&error) => {
@@ -96,7 +96,7 @@ fn below(dir: &str, name: &str) -> String {
     if dir.is_empty() { name.to_owned() } else { format!("{dir}/{name}") }
 }
 
-fn hidden(path: &str) -> bool {
+pub(super) fn hidden(path: &str) -> bool {
     path.rsplit('/').next().is_some_and(|name| name.starts_with(STAGING))
 }
 

@@ -6,6 +6,7 @@ use super::super::error::{Result, StoreError};
 use super::super::fs::FileStat;
 use super::super::name::{ObjectPath, check_path};
 use super::LocalStore;
+use super::list::hidden;
 
 /// A name in the tree of a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +37,20 @@ impl LocalStore {
         }
         self.walk(dir, &mut |path, hidden, _| take(path, hidden))?;
         Ok(found)
+    }
+
+    /// What lies right in a directory: as [`LocalStore::tree`], without entering the directories there.
+    ///
+    /// # Errors
+    /// What the system says, with the directory it said it about.
+    pub fn level(&self, dir: Option<&ObjectPath>) -> Result<Vec<Node>> {
+        let entries = self.entries(dir.map_or("", ObjectPath::as_ref))?;
+        let node = |(path, _): (String, _)| {
+            let stat = self.inner.fs.stat(&path).ok()?;
+            let unfinished = hidden(&path);
+            Some(Node { path, stat, unfinished })
+        };
+        Ok(entries.into_iter().filter_map(node).collect())
     }
 
     /// Removes an unfinished file. It may have got its name by now, or be gone: neither is an error.

@@ -96,3 +96,35 @@ fn a_full_disk_is_74_with_nothing_half_visible_and_older_targets_whole() {
     place.done(&["diff", "large", "disk/root@latest"]);
     place.done(&["diff", &small, "disk/root@seq:1"]);
 }
+
+#[test]
+fn garbage_is_collected_on_a_full_disk_though_no_record_fits_before() {
+    let place = Place::new();
+    let Some(disk) = Disk::mount(place.path("disk"), "8m") else { return };
+    let small = fixture("torch_dcp/fsdp2_tp2");
+    for step in ["1", "2", "3"] {
+        place.done(&["convert", &small, "disk/root", "--step", step]);
+    }
+    let folder = |step: &str| {
+        names(&place.path("disk/root"))
+            .into_iter()
+            .any(|name| name.starts_with(&format!("step-0000000{step}")))
+    };
+    place.done(&["forget", "disk/root", "--keep-last", "2"]);
+    place.done(&["gc", "disk/root"]);
+    place.done(&["forget", "disk/root", "--keep-last", "1"]);
+    // Not a byte is free.
+    let fill = place.path("disk/fill");
+    let full = std::fs::write(&fill, vec![1; 16 << 20]);
+    assert_eq!(full.unwrap_err().kind(), std::io::ErrorKind::StorageFull);
+    assert!(std::fs::write(place.path("disk/more"), b"x").is_err());
+    let tried = place.json(&["gc", "disk/root", "--grace", "0s", "--dry-run"]);
+    assert_eq!(tried["result"]["report"]["as_of_last_record"], false, "an empty object has room: {tried}");
+    // The first was condemned before, and goes; that makes room for the record that condemns the second.
+    let done = place.json(&["gc", "disk/root", "--grace", "0s"]);
+    assert_eq!(done["result"]["report"]["deleted"].as_array().unwrap().len(), 2, "{done}");
+    assert_eq!([folder("1"), folder("2"), folder("3")], [false, false, true]);
+    std::fs::remove_file(fill).unwrap();
+    place.done(&["verify", "disk/root"]);
+    drop(disk);
+}

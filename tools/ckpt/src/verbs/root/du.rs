@@ -4,7 +4,7 @@ use dcp::Result;
 use dcp::retention::{Bulk, FolderUsage, Usage, usage};
 use serde::Serialize;
 
-use super::{open_any, whole_root};
+use super::{open_begun, whole_root};
 use crate::output::table::{Align, Table};
 use crate::output::{self, Render, style, units};
 use crate::verbs::Context;
@@ -19,14 +19,12 @@ struct Space {
 /// Adds up what the root holds.
 pub(in crate::verbs) fn run(context: &Context<'_>, args: &cli::Du) -> Result<exit::Code> {
     whole_root(&args.root)?;
-    let log = open_any(&args.root)?;
-    if log.head().is_none() && !dcp::retention::Survey::read(log.root())?.has_attempts() {
-        super::open(&args.root)?;
-    }
-    let usage = usage(&log)?;
+    let usage = usage(&open_begun(&args.root)?)?;
     let unread =
         usage.unread.iter().map(|(seq, why)| format!("seq:{seq}: what it refers to is not known: {why}"));
-    let (warnings, location) = (unread.collect::<Vec<_>>(), args.root.location.clone());
+    let unreadable = usage.unreadable.iter();
+    let unreadable = unreadable.map(|(name, why)| format!("{name} is not in the sums: {why}"));
+    let (warnings, location) = (unread.chain(unreadable).collect::<Vec<_>>(), args.root.location.clone());
     output::show(context, &args.root.to_string(), &warnings, &Space { location, usage })?;
     Ok(exit::DONE)
 }

@@ -5,7 +5,7 @@ use dcp::retention::{self, Decision, Policy, RunPlan};
 use dcp::{Error, Result};
 use serde::Serialize;
 
-use super::{label, open, options, whole_root};
+use super::{label, open_to_change, options, whole_root};
 use crate::output::{self, Render, style, units};
 use crate::verbs::Context;
 use crate::{cli, exit};
@@ -25,7 +25,7 @@ struct OfRun {
     decisions: Vec<Decision>,
     /// What is retired now.
     retired: Vec<Seq>,
-    /// What was to be, and was tagged, pinned or verified in the meantime.
+    /// What was to be, and was tagged, pinned or verified in the meantime: it stays.
     held: Vec<Seq>,
 }
 
@@ -33,12 +33,12 @@ struct OfRun {
 pub(in crate::verbs) fn run(context: &Context<'_>, args: &cli::Forget) -> Result<exit::Code> {
     whole_root(&args.root)?;
     let policy = policy(args)?;
-    let mut log = open(&args.root)?;
+    let mut log = open_to_change(&args.root)?;
     let only = args.run.as_deref().map(label).transpose()?;
-    let considered = retention::consider(&log, only.as_ref(), &policy, &options())?;
+    let considered = retention::consider(&mut log, only.as_ref(), &policy, &options())?;
     let mut warnings = Vec::new();
     if considered.as_of_last_record {
-        warnings.push("the store can't be written, so ages are as of its last record".to_owned());
+        warnings.push("the store can't be written, or is full, so ages are as of its last record".to_owned());
     }
     let mut runs = Vec::new();
     for plan in considered.runs {
@@ -52,9 +52,8 @@ pub(in crate::verbs) fn run(context: &Context<'_>, args: &cli::Forget) -> Result
         let RunPlan { run, decisions } = plan;
         runs.push(OfRun { run, decisions, retired, held });
     }
-    let count =
-        |kept: bool| runs.iter().flat_map(|run| &run.decisions).filter(|it| it.is_kept() == kept).count();
-    let (kept, forgotten) = (count(true), count(false));
+    let fates = |words: &[&str]| runs.iter().map(|run| run.count(args.dry_run, words)).sum();
+    let (kept, forgotten) = (fates(&["keep", "held"]), fates(&["forget"]));
     let location = args.root.location.clone();
     let shown = Forgotten { location, dry_run: args.dry_run, kept, forgotten, runs };
     output::show(context, &args.root.to_string(), &warnings, &shown)?;
@@ -83,6 +82,10 @@ impl OfRun {
             // Another has forgotten it in the meantime.
             false => "gone",
         }
+    }
+
+    fn count(&self, dry_run: bool, words: &[&str]) -> usize {
+        self.decisions.iter().filter(|decision| words.contains(&self.word(decision, dry_run))).count()
     }
 
     fn why(decision: &Decision) -> String {
@@ -139,7 +142,34 @@ impl Render for Forgotten {
     }
 
     fn quiet(&self) -> String {
-        let gone = self.runs.iter().flat_map(|run| run.decisions.iter().filter(|it| !it.is_kept()));
+        let of = |run: &'_ OfRun, it: &&Decision| run.word(it, self.dry_run) == "forget";
+        let gone = self.runs.iter().flat_map(|run| run.decisions.iter().filter(move |it| of(run, it)));
         gone.map(|decision| format!("seq:{}\n", decision.seq)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_held_counts_as_staying_and_what_another_forgot_as_neither() {
+        let seq = |number| Seq::new(number).unwrap_or(Seq::FIRST);
+        let decision = |number| Decision {
+            seq: seq(number),
+            step: number,
+            on_line: true,
+            age_seconds: None,
+            stays: if number == 4 { vec![retention::Stay::Newest] } else { Vec::new() },
+            goes: Vec::new(),
+        };
+        let run = OfRun {
+            run: "main".parse().unwrap_or_else(|_| unreachable!()),
+            decisions: [4, 3, 2, 1].map(decision).into(),
+            retired: vec![seq(3)],
+            held: vec![seq(2)],
+        };
+        assert_eq!((run.count(false, &["keep", "held"]), run.count(false, &["forget"])), (2, 1));
+        assert_eq!((run.count(true, &["keep", "held"]), run.count(true, &["forget"])), (1, 3));
     }
 }

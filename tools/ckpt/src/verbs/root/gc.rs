@@ -1,10 +1,10 @@
 //! `ckpt gc`: condemns what nothing needs, and deletes what was condemned a grace period ago.
 
+use dcp::Result;
 use dcp::retention::{self, Collection, GcOptions, Kind};
-use dcp::{Error, ErrorKind, Result};
 use serde::Serialize;
 
-use super::{KEEPER, label, open_any, options, whole_root};
+use super::{KEEPER, label, open_begun, options, whole_root};
 use crate::output::{self, Render, style, units};
 use crate::verbs::Context;
 use crate::{cli, exit};
@@ -21,23 +21,13 @@ struct Cleaned {
 /// Collects garbage.
 pub(in crate::verbs) fn run(context: &Context<'_>, args: &cli::Gc) -> Result<exit::Code> {
     whole_root(&args.root)?;
-    let log = open_any(&args.root)?;
-    if log.head().is_none() && !retention::Survey::read(log.root())?.has_attempts() {
-        return Err(Error::new(
-            ErrorKind::NotFound,
-            format!(
-                "{}: there is no commit log and no stopped save: no root of the native store",
-                args.root.location
-            ),
-        )
-        .hint("give the folder or URL that holds commits/"));
-    }
+    let log = open_begun(&args.root)?;
     let mut gc = GcOptions::after(args.grace);
     (gc.orphans_after, gc.sealed, gc.dry_run) = (args.orphans_after, args.sealed, args.dry_run);
     let report = retention::collect(log.root(), &label(KEEPER)?, None, &gc, options())?;
     let mut warnings = Vec::new();
     if report.as_of_last_record {
-        warnings.push("the store can't be written, so ages are as of its last record".to_owned());
+        warnings.push("the store can't be written, or is full, so ages are as of its last record".to_owned());
     }
     let cleaned = Cleaned {
         location: args.root.location.clone(),
@@ -60,21 +50,24 @@ const fn kind(kind: Kind) -> &'static str {
 
 impl Cleaned {
     /// Word, folder, bytes, and what to know.
-    fn lines(&self) -> Vec<(&'static str, String, u64, String)> {
+    fn lines(&self) -> Vec<(&'static str, String, Option<u64>, String)> {
         let report = &self.report;
         let grace = units::age(self.grace_seconds);
         let mut lines = Vec::new();
         for it in &report.condemned {
             let text = format!("{}; goes {grace} from now", kind(it.kind));
-            lines.push(("condemned", it.directory.to_string(), it.bytes, text));
+            lines.push(("condemned", it.directory.to_string(), Some(it.bytes), text));
         }
         for it in &report.waiting {
-            let text =
-                format!("condemned by record {}, goes in {}", it.condemned, units::age(it.seconds_left));
-            lines.push(("waits", it.directory.to_string(), it.bytes, text));
+            let when = match it.seconds_left {
+                0 => "was written to at this moment, goes the next time".to_owned(),
+                left => format!("goes in {}", units::age(left)),
+            };
+            let text = format!("condemned by record {}, {when}", it.condemned);
+            lines.push(("waits", it.directory.to_string(), Some(it.bytes), text));
         }
         for it in &report.deleted {
-            lines.push(("deleted", it.directory.to_string(), it.bytes, kind(it.kind).to_owned()));
+            lines.push(("deleted", it.directory.to_string(), Some(it.bytes), kind(it.kind).to_owned()));
         }
         for it in &report.spared {
             let text = match it.seconds_left {
@@ -86,6 +79,7 @@ impl Cleaned {
                     "no record names it, and it may be a whole checkpoint: `ckpt inspect` it, or --sealed"
                         .to_owned()
                 }
+                None if it.bytes.is_none() => "no part of the store; nobody looked into it".to_owned(),
                 None => "no part of the store".to_owned(),
             };
             let run =
@@ -110,7 +104,7 @@ impl Render for Cleaned {
                 "{}{pad}{}  {}  {what}\n",
                 style::word(word),
                 style::harmless(&folder),
-                units::bytes(bytes)
+                bytes.map(units::bytes).unwrap_or_default()
             );
         }
         let report = &self.report;
@@ -137,6 +131,7 @@ impl Render for Cleaned {
 
     fn plain(&self) -> String {
         let each = self.lines().into_iter().map(|(word, folder, bytes, what)| {
+            let bytes = bytes.map(|bytes| bytes.to_string()).unwrap_or_default();
             format!("{word}\t{}\t{bytes}\t{what}\n", style::harmless(&folder))
         });
         let swept = self.report.swept;

@@ -6,7 +6,7 @@ use dcp::Result;
 use dcp::commit::{Checkpoint, Label, Log, Metrics, Seq};
 use dcp::formats::OpenOptions;
 use dcp::formats::native::{open_root, utc};
-use dcp::retention::{Survey, Times};
+use dcp::retention::{Foreign, Survey, Times};
 use dcp::store::Stores;
 use serde::Serialize;
 
@@ -47,7 +47,7 @@ pub(in crate::verbs) fn run(context: &Context<'_>, args: &cli::Ls) -> Result<exi
     whole_root(&args.root)?;
     let log = open(&args.root)?;
     let only = args.run.as_deref().map(label).transpose()?;
-    let (survey, times) = (Survey::read(log.root())?, Times::listed(log.root())?);
+    let (survey, times) = (survey(&log)?, Times::listed(log.root())?);
     let mut tags: BTreeMap<Seq, Vec<Label>> = BTreeMap::new();
     log.state().tags.iter().for_each(|(tag, seq)| tags.entry(*seq).or_default().push(tag.clone()));
     let mut rows = Vec::new();
@@ -73,6 +73,10 @@ pub(in crate::verbs) fn run(context: &Context<'_>, args: &cli::Ls) -> Result<exi
     let listed = Listed { location: args.root.location.clone(), checkpoints: rows, long: args.long };
     output::show(context, &args.root.to_string(), &notes, &listed)?;
     Ok(exit::DONE)
+}
+
+fn survey(log: &Log) -> Result<Survey> {
+    Survey::read(log.root(), log.state(), Foreign::Name)
 }
 
 /// The mesh that a checkpoint is laid out for. One that can't be opened is told of.

@@ -6,7 +6,7 @@ use dcp::retention;
 use dcp::{Error, ErrorKind, Place, Result};
 use serde::Serialize;
 
-use super::{label, open};
+use super::{label, open_to_change};
 use crate::output::{self, Render, style};
 use crate::target::Target;
 use crate::verbs::Context;
@@ -29,7 +29,7 @@ struct Marked {
 
 /// Names a checkpoint, or takes the name away.
 pub(in crate::verbs) fn tag(context: &Context<'_>, args: &cli::Tag) -> Result<exit::Code> {
-    let (mut log, name) = (open(&args.target)?, label(&args.name)?);
+    let (mut log, name) = (open_to_change(&args.target)?, label(&args.name)?);
     let location = args.target.location.clone();
     let marked = if args.delete {
         if args.target.revision.is_some() {
@@ -53,7 +53,7 @@ pub(in crate::verbs) fn tag(context: &Context<'_>, args: &cli::Tag) -> Result<ex
 
 /// Pins a checkpoint, or releases it.
 pub(in crate::verbs) fn pin(context: &Context<'_>, args: &cli::Pin) -> Result<exit::Code> {
-    let mut log = open(&args.target)?;
+    let mut log = open_to_change(&args.target)?;
     let seq = meant(&args.target, &log)?;
     let changed = retention::pin(&mut log, seq, !args.release)?;
     let location = args.target.location.clone();

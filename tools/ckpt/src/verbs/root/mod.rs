@@ -21,6 +21,7 @@ pub(super) use self::{
 };
 
 use dcp::commit::{Label, Log, LogOptions};
+use dcp::retention::has_attempts;
 use dcp::store::{Root, Stores};
 use dcp::{Error, ErrorKind, Place, Result};
 
@@ -37,20 +38,42 @@ const KEEPER: &str = "ckpt.gc";
 fn open(target: &Target) -> Result<Log> {
     let log = open_any(target)?;
     if log.head().is_none() {
-        let text = format!(
-            "{}: there is no commit log: no root of the native store, or nothing was committed to it",
-            target.location
-        );
-        return Err(Error::new(ErrorKind::NotFound, text)
-            .hint("give the folder or URL that holds commits/; `ckpt doctor` says what a place is fit for"));
+        return Err(no_log(target));
     }
     Ok(log)
 }
 
-/// Opens the log of a place that may become a root.
+/// Opens the log of a root that was committed to, to change something: what is decided on is the word of the log alone, not a hint's.
 ///
 /// # Errors
-/// As [`open`], but for a log without records.
+/// As [`open`].
+fn open_to_change(target: &Target) -> Result<Log> {
+    let mut log = open(target)?;
+    log.prove().place(&target.location)?;
+    Ok(log)
+}
+
+/// Opens the log of a root whose first save may have been stopped.
+///
+/// # Errors
+/// As [`open`], but for a place with a stopped save.
+fn open_begun(target: &Target) -> Result<Log> {
+    let log = open_any(target)?;
+    if log.head().is_none() && !has_attempts(log.root())? {
+        return Err(no_log(target));
+    }
+    Ok(log)
+}
+
+fn no_log(target: &Target) -> Error {
+    let text = format!(
+        "{}: there is no commit log: no root of the native store, or nothing was committed to it",
+        target.location
+    );
+    Error::new(ErrorKind::NotFound, text)
+        .hint("give the folder or URL that holds commits/; `ckpt doctor` says what a place is fit for")
+}
+
 fn open_any(target: &Target) -> Result<Log> {
     let root = Root::open(&target.location, &Stores::new())?;
     Log::open_with(&root, options()).place(&target.location)
