@@ -11,8 +11,9 @@ use crate::error::Error;
 use crate::{process, python, repository};
 
 /// In this order: later ones start from what earlier ones wrote. `torch_old.py` needs environments of its own.
-const SCRIPTS: [&str; 5] = ["torch_dcp.py", "python_3_13_path.py", "pt.py", "hf.py", "hostile.py"];
-const KINDS: [&str; 5] = ["torch_dcp", "pt", "hf", "safetensors", "hostile"];
+const SCRIPTS: [&str; 6] =
+    ["torch_dcp.py", "python_3_13_path.py", "pt.py", "hf.py", "hostile.py", "torch_sharding.py"];
+const KINDS: [&str; 6] = ["torch_dcp", "pt", "hf", "safetensors", "hostile", "torch_sharding"];
 
 /// Runs the scripts and prints the differences.
 pub(crate) fn run() -> Result<(), Error> {
