@@ -8,6 +8,7 @@ mod copy;
 mod full_disk;
 mod inspect;
 mod interrupt;
+mod meshes;
 mod names;
 mod output;
 mod place;
