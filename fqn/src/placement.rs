@@ -218,10 +218,12 @@ impl AxisName {
     /// The error that names the known axis nearest to this one.
     #[must_use]
     pub fn unknown(&self) -> PlacementError {
-        let near =
-            Self::KNOWN.iter().map(|known| (strsim::damerau_levenshtein(known, &self.0), *known)).min();
-        let nearest =
-            near.filter(|(distance, known)| *distance <= 1 + known.len() / 2).map(|(_, known)| known);
+        // Of two that are equally near, the one that begins alike is meant.
+        let apart = |known: &&'static str| {
+            (strsim::damerau_levenshtein(known, &self.0), known.bytes().next() != self.0.bytes().next())
+        };
+        let near = Self::KNOWN.iter().copied().min_by_key(|known| apart(known));
+        let nearest = near.filter(|known| apart(known).0 <= 1 + known.len() / 2);
         PlacementError::Unknown { axis: self.to_string(), nearest }
     }
 }

@@ -6,6 +6,7 @@
 //! match = "layers.*.attention.wq.weight"  # a pattern
 //! place = "tp:0,dp:0,pp:layer"            # tensor parallelism cuts first, data parallelism cuts what is left
 //! divides = "heads"                       # optional: what the tp cut must not break
+//! parts = "gate,up"                       # optional: fused parts, each of which the tp cut falls inside
 //! tied = "tp:0,dp:0,pp:first+last"        # optional: place for an embedding whose head is the same tensor
 //!
 //! [[rename]]
@@ -28,7 +29,11 @@ mod apply;
 mod detect;
 mod divide;
 mod facts;
+mod flags;
+#[cfg(test)]
+mod models;
 mod parse;
+mod parts;
 #[cfg(test)]
 mod tests;
 
@@ -36,6 +41,7 @@ pub use apply::Applied;
 pub use detect::{Fit, detect, named, presets};
 pub use divide::{Constraint, Indivisible};
 pub use facts::{FactError, ModelFacts};
+pub use parts::Parts;
 
 /// What a tensor-parallel cut counts in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -47,6 +53,8 @@ pub enum Unit {
     KvHeads,
     /// Width of the feed-forward layer.
     Ffn,
+    /// Width of one expert's feed-forward layer.
+    ExpertFfn,
     /// Rows of the vocabulary: `ceil` chunks are fine, so it constrains nothing.
     Vocab,
     /// Experts.
@@ -66,7 +74,9 @@ pub struct Rule {
     pub tied: Option<PlacementRule>,
     /// What its tensor-parallel cut counts in.
     pub divides: Option<Unit>,
-    /// Line in its file.
+    /// Fused parts along the dimension of its tensor-parallel cut.
+    pub parts: Option<Parts>,
+    /// Line in its file, or position among the flags.
     pub line: usize,
 }
 
@@ -166,6 +176,32 @@ pub enum RulesError {
         /// Why.
         source: PlacementError,
     },
+    /// A rule on the command line that is none.
+    #[error("{flag:?} is no placement rule: {why}")]
+    Flag {
+        /// The rule as given.
+        flag: String,
+        /// Why not.
+        why: String,
+    },
+    /// Fused parts that are none.
+    #[error("line {line}: {why}")]
+    PartsText {
+        /// Line.
+        line: usize,
+        /// Why not.
+        why: String,
+    },
+    /// Fused parts that a tensor can't have.
+    #[error("rule {rule:?} names the fused parts of {id}, but {why}")]
+    Parts {
+        /// The tensor.
+        id: TensorId,
+        /// Pattern of the rule.
+        rule: String,
+        /// Why it can't have them.
+        why: String,
+    },
     /// A hole that the pattern doesn't fill.
     #[error("line {line}: {{{hole}}} in {to:?} is not captured by {pattern:?}")]
     Hole {
@@ -200,6 +236,14 @@ pub enum RulesError {
         "rule {rule:?} places {id} by its layer (pp:layer), but its name holds no layer index: use pp:first, pp:last or pp:all"
     )]
     NoLayer {
+        /// The tensor.
+        id: TensorId,
+        /// Pattern of the rule.
+        rule: String,
+    },
+    /// `ep:expert` for a tensor of no expert.
+    #[error("rule {rule:?} places {id} by its expert (ep:expert), but its name holds no expert index")]
+    NoExpert {
         /// The tensor.
         id: TensorId,
         /// Pattern of the rule.

@@ -258,7 +258,7 @@ fn coordinates(shape: &Shape, mut at: u64) -> Dims {
     coords
 }
 
-const fn gcd(a: u64, b: u64) -> u64 {
+pub(crate) const fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 

@@ -64,7 +64,7 @@ pub fn name(registry: &Registry, request: &NamingRequest) -> Result<Named> {
         _ if recorded && !explicit => "recorded in the checkpoint".to_owned(),
         None => "none: no preset fits the names".to_owned(),
         Some(rules) => {
-            uncovered = rules.apply(&mut registry).err();
+            uncovered = rules.apply_with(&mut registry, &request.facts).err();
             origin
         }
     };
@@ -152,29 +152,12 @@ fn base_rules<'a>(registry: &Registry, request: &NamingRequest) -> Result<(Optio
 
 /// Single rules, then the file's.
 fn own_rules(request: &NamingRequest) -> Result<Option<Rules>> {
-    let mut single = String::new();
-    // Within a file the first match wins; on the command line the last one does.
-    for text in request.place.iter().rev() {
-        let (glob, place) = text.split_once('=').ok_or_else(|| {
-            Error::incompatible(format!("{text:?} is not GLOB=PLACEMENT"))
-                .hint("for example 'layers.*.wq.weight=tp:0,dp:0'")
-        })?;
-        single += &format!("[[rule]]\nmatch = {}\nplace = {}\n", quoted(glob), quoted(place));
-    }
-    let parse = |what: &str, text: &str| {
-        Rules::from_toml(text).map_err(|e| Error::incompatible(format!("{what}: {e}")).caused_by(e))
-    };
-    let single = if single.is_empty() { None } else { Some(parse("--place", &single)?) };
-    let file = request.rules.as_deref().map(|text| parse("rules file", text)).transpose()?;
-    Ok(match (single, file) {
-        (Some(single), Some(file)) => Some(single.before(file)),
-        (single, file) => single.or(file),
-    })
-}
-
-/// A TOML string: JSON's escapes are TOML's.
-fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
+    let single = Rules::from_flags(&request.place)
+        .map_err(|e| Error::incompatible(format!("--place: {e}")).caused_by(e))?;
+    let file = request.rules.as_deref().map(Rules::from_toml).transpose();
+    let file = file.map_err(|e| Error::incompatible(format!("rules file: {e}")).caused_by(e))?;
+    let given = !request.place.is_empty() || file.is_some();
+    Ok(given.then(|| single.before(file.unwrap_or_default())))
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
 
-use super::{Rule, Rules, RulesError, Uncovered};
-use crate::{Entry, Fqn, PlacementRule, Registry, Role, Shape, StageRule, fold};
+use super::{ModelFacts, Rule, Rules, RulesError, Uncovered};
+use crate::{Entry, Fqn, FusionPart, PlacementRule, Registry, Role, Shape, StageRule, fold};
 
 /// What an application did.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
@@ -27,6 +27,14 @@ impl Rules {
     /// Names that no rule covers (all are listed, each with the nearest rule); a rule that doesn't fit its tensor.
     /// The registry is unchanged then.
     pub fn apply(&self, registry: &mut Registry) -> Result<Applied, RulesError> {
+        self.apply_with(registry, &ModelFacts::default())
+    }
+
+    /// [`Self::apply`] for rules whose fused parts are as wide as numbers of the model.
+    ///
+    /// # Errors
+    /// As [`Self::apply`]; parts that need a number which `facts` lacks, or that don't divide their tensor.
+    pub fn apply_with(&self, registry: &mut Registry, facts: &ModelFacts) -> Result<Applied, RulesError> {
         let mut next = registry.clone();
         let mut applied = Applied { renamed: self.rename(&mut next)?, ..Applied::default() };
         let model = Model::of(self, &next);
@@ -34,7 +42,7 @@ impl Rules {
         let mut places = Vec::with_capacity(next.len());
         for entry in next.entries() {
             match model.place(entry, &mut applied)? {
-                Some(place) => places.push(place),
+                Some(place) => places.push((place, model.fusion(entry, facts)?)),
                 None => {
                     uncovered.push(Uncovered { id: entry.id(), nearest: self.nearest(entry.fqn.as_str()) });
                 }
@@ -45,7 +53,12 @@ impl Rules {
         }
         let mut places = places.into_iter();
         next.edit(|entry| {
-            entry.placement = places.next();
+            if let Some((place, fusion)) = places.next() {
+                entry.placement = Some(place);
+                if !fusion.is_empty() {
+                    entry.fusion = fusion;
+                }
+            }
             entry.layer = entry.layer.or_else(|| fold::layer_of(entry.fqn.as_str()));
             entry.expert = entry.expert.or_else(|| fold::expert_of(entry.fqn.as_str()));
         })?;
@@ -112,6 +125,13 @@ impl<'a> Model<'a> {
         Self { rules, of, tied }
     }
 
+    /// The fused parts of a parameter, and of the slots that have its shape.
+    fn fusion(&self, entry: &Entry, facts: &ModelFacts) -> Result<Vec<FusionPart>, RulesError> {
+        let rule =
+            self.of.get(&entry.fqn).filter(|(_, shape)| **shape == entry.shape).and_then(|(rule, _)| *rule);
+        rule.filter(|_| entry.role != Role::Other).map_or(Ok(Vec::new()), |rule| rule.fusion(entry, facts))
+    }
+
     /// `None` where no rule covers the tensor.
     fn place(&self, entry: &Entry, applied: &mut Applied) -> Result<Option<PlacementRule>, RulesError> {
         if entry.role == Role::Other || (entry.role.is_optimizer() && entry.shape.rank() == 0) {
@@ -148,6 +168,10 @@ fn check(entry: &Entry, rule: &Rule, place: &PlacementRule) -> Result<(), RulesE
     let layer = entry.layer.or_else(|| fold::layer_of(entry.fqn.as_str()));
     if place.stage == StageRule::Layer && layer.is_none() {
         return Err(RulesError::NoLayer { id: entry.id(), rule: pattern() });
+    }
+    if place.expert_axis().is_some() && entry.expert.or_else(|| fold::expert_of(entry.fqn.as_str())).is_none()
+    {
+        return Err(RulesError::NoExpert { id: entry.id(), rule: pattern() });
     }
     Ok(())
 }

@@ -7,10 +7,14 @@ use serde::Serialize;
 use super::Rules;
 use crate::Registry;
 
-const EMBEDDED: [&str; 3] = [
+const EMBEDDED: [&str; 7] = [
     include_str!("../../data/preset-llama-hf.toml"),
     include_str!("../../data/preset-llama-torchtitan.toml"),
     include_str!("../../data/preset-gpt2.toml"),
+    include_str!("../../data/preset-gpt-neox-hf.toml"),
+    include_str!("../../data/preset-mixtral-hf.toml"),
+    include_str!("../../data/preset-deepseek-hf.toml"),
+    include_str!("../../data/preset-deepseek-torchtitan.toml"),
 ];
 
 /// How well a preset fits a registry.

@@ -2,8 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Rules, Unit};
-use crate::{Fqn, Registry, Role, fold};
+use super::{
+    Rules, Unit,
+    divide::{experts, part_extent},
+};
+use crate::{Entry, Fqn, Registry, Role, fold};
 
 /// Numbers of a model. `None` is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -65,12 +68,14 @@ impl ModelFacts {
         let number = |keys: &[&str]| keys.iter().find_map(|key| nested.get(key)?.as_u64());
         let heads = number(&["num_attention_heads", "n_head", "n_heads"]);
         let hidden = number(&["hidden_size", "n_embd", "dim"]);
+        // Heads of latent attention have several sizes, and none of them is the hidden size shared out.
+        let latent = nested.get("kv_lora_rank").is_some_and(serde_json::Value::is_u64);
         let derived = heads.zip(hidden).filter(|(h, d)| *h > 0 && d.is_multiple_of(*h)).map(|(h, d)| d / h);
         Self {
             heads,
             // Both formats mean "as many as query heads" by leaving it out.
             kv_heads: number(&["num_key_value_heads", "n_kv_heads"]).or(heads),
-            head_dim: number(&["head_dim"]).or(derived),
+            head_dim: number(&["head_dim"]).or(derived).filter(|_| !latent),
             hidden,
             ffn: number(&["intermediate_size", "n_inner"]),
             vocab: number(&["vocab_size"]),
@@ -92,7 +97,7 @@ impl ModelFacts {
         self.heads = counted(self.heads, self.head_dim, q.as_ref(), "heads")?;
         self.kv_heads = counted(self.kv_heads, self.head_dim, kv.as_ref(), "KV heads")?;
         self.ffn = stated(self.ffn, extent(rules, registry, Unit::Ffn), "ffn")?;
-        self.experts = stated(self.experts, extent(rules, registry, Unit::Experts), "experts")?;
+        self.experts = stated(self.experts, experts_of(rules, registry), "experts")?;
         self.vocab = self.vocab.or(extent(rules, registry, Unit::Vocab).map(|(rows, _)| rows));
         let last =
             registry.entries().iter().filter_map(|e| Some((fold::layer_of(e.fqn.as_str())?, &e.fqn))).max();
@@ -101,13 +106,44 @@ impl ModelFacts {
     }
 }
 
+impl ModelFacts {
+    /// The count of a unit, where it is a number of the model.
+    pub(super) const fn count_of(&self, unit: Unit) -> Option<u64> {
+        match unit {
+            Unit::Heads => self.heads,
+            Unit::KvHeads => self.kv_heads,
+            Unit::Ffn => self.ffn,
+            Unit::Vocab => self.vocab,
+            Unit::Experts => self.experts,
+            Unit::Layers => self.layers,
+            Unit::ExpertFfn => None,
+        }
+    }
+}
+
+/// Experts of a stacked tensor, else those that tensors of their own name.
+fn experts_of(rules: &Rules, registry: &Registry) -> Option<(u64, Fqn)> {
+    extent(rules, registry, Unit::Experts).or_else(|| {
+        let count = experts(rules, registry)?;
+        let last =
+            |entry: &&Entry| fold::expert_of(entry.fqn.as_str()).map(|at| u64::from(at) + 1) == Some(count);
+        Some((count, registry.entries().iter().find(last)?.fqn.clone()))
+    })
+}
+
 /// Extent that the unit's cut sees: of the first parameter, in a rule of that unit.
 fn extent(rules: &Rules, registry: &Registry, unit: Unit) -> Option<(u64, Fqn)> {
     registry.entries().iter().filter(|e| e.role == Role::Param).find_map(|entry| {
-        let rule = rules.rule_for(entry.fqn.as_str()).filter(|rule| rule.divides == Some(unit))?;
+        let counts = |rule: &&super::Rule| rule.divides == Some(unit) && !counted_in_parts(rule);
+        let rule = rules.rule_for(entry.fqn.as_str()).filter(counts)?;
         let (_, dim) = rule.unit_cut()?;
-        Some((*entry.shape.get(dim)?, entry.fqn.clone()))
+        Some((part_extent(entry, dim)?, entry.fqn.clone()))
     })
+}
+
+/// Whether the dimension is shared out by numbers of the model: its extent alone then tells none of them.
+fn counted_in_parts(rule: &super::Rule) -> bool {
+    rule.parts.as_ref().is_some_and(|parts| parts.units().next().is_some())
 }
 
 fn stated(

@@ -5,7 +5,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use super::{Preset, Rename, Rule, Rules, RulesError, Unit};
+use super::{Parts, Preset, Rename, Rule, Rules, RulesError, Unit};
 use crate::pattern::{Pattern, Template};
 
 type Entry<'a, 'i> = (&'a Spanned<std::borrow::Cow<'i, str>>, &'a Spanned<DeValue<'i>>);
@@ -99,14 +99,21 @@ impl Reader<'_> {
     }
 
     fn rule(&self, value: &Spanned<DeValue<'_>>) -> Result<Rule, RulesError> {
-        let fields = self.fields(value, "rule", &["match", "place", "tied", "divides"])?;
-        Ok(Rule {
+        let fields = self.fields(value, "rule", &["match", "place", "tied", "divides", "parts"])?;
+        let parts = self.optional(&fields, 4)?.map(|at| self.parts(at)).transpose()?;
+        let rule = Rule {
             pattern: self.pattern(self.needed(&fields, 0)?)?,
             place: self.place(self.needed(&fields, 1)?)?,
             tied: self.optional(&fields, 2)?.map(|at| self.place(at)).transpose()?,
             divides: self.optional(&fields, 3)?.map(|at| self.unit(at)).transpose()?,
             line: fields.line,
-        })
+            parts,
+        };
+        if rule.parts.is_some() && rule.cut_over("tp").is_none() {
+            let why = "parts follow each other along the tp cut, and the placement has none".to_owned();
+            return Err(RulesError::PartsText { line: rule.line, why });
+        }
+        Ok(rule)
     }
 
     fn rename(&self, value: &Spanned<DeValue<'_>>) -> Result<Rename, RulesError> {
@@ -167,20 +174,17 @@ impl Reader<'_> {
     }
 
     fn place(&self, (text, line): (&str, usize)) -> Result<crate::PlacementRule, RulesError> {
-        text.parse().map_err(|source| RulesError::Place { line, source })
+        let rule: crate::PlacementRule = text.parse().map_err(|source| RulesError::Place { line, source })?;
+        rule.check_axes().map_err(|source| RulesError::Place { line, source })?;
+        Ok(rule)
+    }
+
+    fn parts(&self, (text, line): (&str, usize)) -> Result<Parts, RulesError> {
+        text.parse().map_err(|why| RulesError::PartsText { line, why })
     }
 
     fn unit(&self, (text, line): (&str, usize)) -> Result<Unit, RulesError> {
-        Ok(match text {
-            "heads" => Unit::Heads,
-            "kv_heads" => Unit::KvHeads,
-            "ffn" => Unit::Ffn,
-            "vocab" => Unit::Vocab,
-            "experts" => Unit::Experts,
-            _ => {
-                let expected = "one of heads, kv_heads, ffn, vocab, experts";
-                return Err(RulesError::Value { key: "divides".to_owned(), expected, line });
-            }
-        })
+        let expected = "one of heads, kv_heads, ffn, expert_ffn, vocab, experts";
+        Unit::parse(text).ok_or_else(|| RulesError::Value { key: "divides".to_owned(), expected, line })
     }
 }

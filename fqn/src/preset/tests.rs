@@ -175,3 +175,81 @@ fn a_mesh_that_does_not_divide_heads_ffn_or_layers_is_refused() {
     assert!(of(Unit::Heads).check(0).is_err());
     assert!(!constraints.iter().any(|c| c.unit == Unit::Vocab));
 }
+
+#[test]
+fn flags_are_rules_and_the_last_one_given_wins() {
+    let flags = ["layers.*.wq.weight=tp:0,dp:0", "layers.0.*.weight=replicate", "experts.*=ep:expert"];
+    let rules = Rules::from_flags(&flags).unwrap();
+    let place = |name: &str| rules.rule_for(name).unwrap().place.to_string();
+    assert_eq!(place("layers.1.wq.weight"), "tp:0,dp:0");
+    assert_eq!(place("layers.0.wq.weight"), "replicate");
+    assert_eq!(place("experts.3"), "ep:expert");
+    assert_eq!(Rules::from_flags::<&str>(&[]).unwrap(), Rules::default());
+}
+
+#[test]
+fn a_flag_that_is_no_rule_is_named_with_what_is_wrong() {
+    for (flag, why) in [
+        ("layers.*.wq", "it is not GLOB=PLACEMENT"),
+        ("a..b=tp:0", "empty segment"),
+        ("a=tp", "neither `axis:dim`"),
+        ("a=tpp:0", "no mesh axis is called \"tpp\", did you mean \"tp\"?"),
+        ("a=dp+shard:0", "no mesh axis is called \"shard\""),
+        ("a=dp:0,epp:expert", "no mesh axis is called \"epp\", did you mean \"ep\"?"),
+    ] {
+        let refused = Rules::from_flags(&["b=replicate", flag]).unwrap_err().to_string();
+        assert!(refused.contains(why) && refused.contains(&format!("{flag:?}")), "{refused}");
+    }
+}
+
+fn fused(rule: &str, shape: &[u64], facts: &ModelFacts) -> Result<Vec<(String, usize, u64)>, String> {
+    let rules =
+        Rules::from_toml(&format!("[[rule]]\nmatch = \"**\"\n{rule}\n")).map_err(|e| e.to_string())?;
+    let mut registry = llama(&[("w", shape)]);
+    registry.push(Entry { role: Role::ExpAvg, ..param("w", shape) }).unwrap();
+    rules.apply_with(&mut registry, facts).map_err(|e| e.to_string())?;
+    assert_eq!(registry.entries()[0].fusion, registry.entries()[1].fusion);
+    let parts = registry.entries()[0].fusion.iter();
+    Ok(parts.map(|part| (part.name.clone(), part.axis, part.extent)).collect())
+}
+
+#[test]
+fn a_rule_declares_fused_parts_equal_in_proportion_or_by_numbers_of_the_model() {
+    let none = ModelFacts::default();
+    let own = |list: &[(&str, usize, u64)]| Ok(list.iter().map(|&(n, a, e)| (n.to_owned(), a, e)).collect());
+    assert_eq!(
+        fused("place = \"tp:1\"\nparts = \"gate,up\"", &[4, 12], &none),
+        own(&[("gate", 1, 6), ("up", 1, 6)])
+    );
+    assert_eq!(
+        fused("place = \"tp:0\"\nparts = \"z=4,x=4,B=2,C=2,dt\"", &[26], &none),
+        own(&[("z", 0, 8), ("x", 0, 8), ("B", 0, 4), ("C", 0, 4), ("dt", 0, 2)])
+    );
+    let facts = ModelFacts { heads: Some(4), kv_heads: Some(2), ..none };
+    let qkv = "place = \"tp:0,dp:0\"\nparts = \"q=heads,k=kv_heads,v=kv_heads\"";
+    assert_eq!(fused(qkv, &[64, 3], &facts), own(&[("q", 0, 32), ("k", 0, 16), ("v", 0, 16)]));
+    for (rule, facts, why) in [
+        (qkv, &none, "part q is as wide as the number of heads, which is not known"),
+        ("place = \"tp:0\"\nparts = \"a,b,c\"", &none, "a,b,c do not divide 64 in proportion"),
+        ("place = \"dp:0\"\nparts = \"a,b\"", &none, "line 1: parts follow each other along the tp cut"),
+        ("place = \"tp:0\"\nparts = \"a,a\"", &none, "comes twice"),
+        ("place = \"tp:0\"\nparts = \"a=0\"", &none, "line 4: part a is neither a number nor"),
+        ("place = \"tpx:0\"", &none, "line 3: no mesh axis is called \"tpx\", did you mean \"tp\"?"),
+    ] {
+        let refused = fused(rule, &[64, 3], facts).unwrap_err();
+        assert!(refused.contains(why), "{refused}");
+    }
+}
+
+#[test]
+fn what_fused_parts_must_divide_is_each_part_and_each_number_that_they_count() {
+    let text = "[[rule]]\nmatch = \"**.qkv\"\nplace = \"tp:0\"\nparts = \"q=heads,k=kv_heads,v=kv_heads\"\n\
+        [[rule]]\nmatch = \"**.gate_up\"\nplace = \"tp:0\"\nparts = \"gate,up\"\ndivides = \"ffn\"\n";
+    let rules = Rules::from_toml(text).unwrap();
+    let facts = ModelFacts { heads: Some(8), kv_heads: Some(2), ..ModelFacts::default() };
+    let mut registry = llama(&[("layers.0.qkv", &[48, 4]), ("layers.0.gate_up", &[24, 4])]);
+    rules.apply_with(&mut registry, &facts).unwrap();
+    let all = rules.constraints(&registry, &facts.inferred(&rules, &registry).unwrap());
+    let told: Vec<_> = all.iter().map(|c| (c.unit, c.count)).collect();
+    assert_eq!(told, [(Unit::Heads, 8), (Unit::KvHeads, 2), (Unit::Ffn, 12)]);
+}

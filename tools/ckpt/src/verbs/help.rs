@@ -55,6 +55,14 @@ A placement rule says how a tensor lies on any mesh: AXIS:DIMENSION cuts in cutt
   tp:0,dp:0,pp:layer        rows cut over tp, each part over dp; on the stage of its layer
   dp:0,pp:first             rows cut over dp, on the first stage; an axis that is not named replicates
   replicate                 whole, everywhere
+  dp+cp:0                   rows cut over both axes as if they were one
+  tp:0%128,pp:first         rows padded to a multiple of 128 times tp before they are cut; padding holds no element
+  ep:expert,tp:0,pp:layer   one expert's tensor: on the part of ep that has this expert
+  ep:0,tp:1,pp:layer        a tensor of all experts, one after another
+  tp:1,pp:layers@0          a tensor of all layers: each stage has the slices of its own
+
+A rules file has more: `parts = \"gate,up\"` names the fused parts that a tp cut falls inside, `divides = \"heads\"` what it
+must not break.
 
 Rules come from, later ones winning: the checkpoint itself, --preset, --rules FILE, --place GLOB=RULE.
 ";
