@@ -86,6 +86,21 @@ pub enum LayoutError {
         /// Why it can't.
         why: &'static str,
     },
+    /// Two names of one tensor on different pipeline stages.
+    #[error(
+        "{first} (placed {first_rule}) and {second} (placed {second_rule}) are one tensor, but lie on different pipeline \
+         stages: place both on one stage, or declare the tie on both with pp:first+last"
+    )]
+    TieApart {
+        /// One name.
+        first: TensorId,
+        /// Its rule.
+        first_rule: PlacementRule,
+        /// The other.
+        second: TensorId,
+        /// Its rule.
+        second_rule: PlacementRule,
+    },
     /// Layers that don't split over the stages.
     #[error(transparent)]
     Stages(#[from] StageError),

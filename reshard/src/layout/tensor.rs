@@ -150,6 +150,27 @@ impl TensorLayout {
         u64::try_from(bits.div_ceil(8)).unwrap_or(u64::MAX)
     }
 
+    /// Whether the same stages of `mesh` hold `other`.
+    pub(crate) fn is_on_stages_of(&self, other: &Self, mesh: &Mesh) -> bool {
+        let at = mesh.position("pp");
+        let stages =
+            |of: &Self| of.choices.iter().find(|(axis, _)| Some(*axis) == at).map(|(_, choice)| *choice);
+        // On two stages, first and last are all of them.
+        let all = |choice| match choice {
+            Some(Choice::Ends) if mesh.stages() == 2 => None,
+            other => other,
+        };
+        all(stages(self)) == all(stages(other))
+    }
+
+    /// Whether `other` has the same shards, of as many bytes: all but name and owners is the same.
+    pub(crate) fn is_cut_like(&self, other: &Self) -> bool {
+        self.dtype == other.dtype
+            && self.shape == other.shape
+            && self.cuts == other.cuts
+            && self.uncut == other.uncut
+    }
+
     /// Number of coordinate combinations of the axes that cut: an upper bound of the distinct shards.
     #[must_use]
     pub fn pieces(&self) -> u64 {

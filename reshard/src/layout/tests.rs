@@ -185,6 +185,83 @@ fn stages_decide_who_holds_a_tensor() {
 }
 
 #[test]
+fn tied_names_lie_on_the_same_stages_or_the_tie_is_declared_on_both() {
+    let tied = |embedding: &str, head: &str, on: &str| {
+        let mut all = vec![entry("emb", &[8, 4], embedding), entry("head", &[8, 4], head)];
+        all.iter_mut().for_each(|entry| entry.tie = Some(Fqn::new("emb").unwrap()));
+        all.extend((0..3).map(|layer| entry(&format!("layers.{layer}.w"), &[4], "pp:layer")));
+        Layout::new(&registry(all), &mesh(on), &StageSplit::Auto)
+            .map(|_| ())
+            .map_err(|error| error.to_string())
+    };
+    assert_eq!(tied("pp:first+last", "pp:first+last", "1x3x1"), Ok(()));
+    assert_eq!(tied("pp:first", "pp:first", "1x3x1"), Ok(()));
+    assert_eq!(tied("pp:first", "pp:last", "2x1x2"), Ok(()));
+    assert_eq!(tied("pp:first+last", "replicate", "1x2x1"), Ok(()));
+    assert_eq!(
+        tied("tp:0,pp:first", "pp:last", "1x3x1").unwrap_err(),
+        "emb (placed tp:0,pp:first) and head (placed pp:last) are one tensor, but lie on different pipeline stages: \
+         place both on one stage, or declare the tie on both with pp:first+last"
+    );
+}
+
+#[test]
+fn a_mixture_of_experts_lies_on_data_pipeline_expert_and_tensor_parallel_ranks() {
+    // A DeepSeek-style model of 4 layers, the first one dense, 6 experts: every expert is on its own part of ep alone, all else
+    // on every part.
+    let mut model = Registry::new();
+    let mut push = |name: String, shape: &[u64]| {
+        model.push(Entry { placement: None, ..entry(&name, shape, "replicate") }).unwrap();
+    };
+    push("model.embed_tokens.weight".into(), &[50, 8]);
+    for layer in 0..4 {
+        let at = |name: &str| format!("model.layers.{layer}.{name}.weight");
+        push(at("self_attn.q_a_proj"), &[6, 8]);
+        push(at("self_attn.q_b_proj"), &[24, 6]);
+        push(at("self_attn.kv_a_proj_with_mqa"), &[5, 8]);
+        push(at("self_attn.kv_b_proj"), &[16, 4]);
+        push(at("self_attn.o_proj"), &[8, 12]);
+        push(at("input_layernorm"), &[8]);
+        let experts = (0..if layer == 0 { 0 } else { 6 }).map(|n| format!("mlp.experts.{n}."));
+        let mut lists: Vec<String> = experts.collect();
+        if layer == 0 {
+            lists.push("mlp.".into());
+        } else {
+            push(at("mlp.gate"), &[6, 8]);
+            lists.push("mlp.shared_experts.".into());
+        }
+        for list in lists {
+            push(at(&format!("{list}gate_proj")), &[14, 8]);
+            push(at(&format!("{list}up_proj")), &[14, 8]);
+            push(at(&format!("{list}down_proj")), &[8, 14]);
+        }
+    }
+    push("model.norm.weight".into(), &[8]);
+    push("lm_head.weight".into(), &[50, 8]);
+    let (rules, _) = fqn::preset::detect(&model);
+    assert_eq!(rules.unwrap().preset.as_ref().unwrap().name, "deepseek-hf");
+    rules.unwrap().apply(&mut model).unwrap();
+    for on in ["dp=2,pp=2,ep=3,tp=2", "dp_shard=2,ep=4,pp=3", "ep=6,tp=2,dp=1,pp=4", "dp=5"] {
+        let layout = Layout::new(&model, &mesh(on), &StageSplit::Weights).unwrap();
+        let ep = layout.mesh().axis("ep").unwrap_or(1);
+        for (at, (entry, tensor)) in model.entries().iter().zip(layout.tensors()).enumerate() {
+            let regions: Vec<Region> = layout.shards(at).map(|(shard, _)| shard.region).collect();
+            assert_eq!(crate::coverage::check(tensor.shape(), &regions), Ok(()), "{on} {}", entry.fqn);
+            let parts: BTreeSet<u64> = (0..layout.mesh().ranks())
+                .map(|rank| layout.mesh().coords(rank).unwrap())
+                .filter(|coords| tensor.is_held_at(layout.mesh(), coords))
+                .map(|coords| layout.mesh().position("ep").map_or(0, |at| coords[at]))
+                .collect();
+            let expected: Vec<u64> = match entry.expert {
+                Some(expert) => vec![u64::from(expert) / 6_u64.div_ceil(ep)],
+                None => (0..ep).collect(),
+            };
+            assert_eq!(parts.into_iter().collect::<Vec<_>>(), expected, "{on} {}", entry.fqn);
+        }
+    }
+}
+
+#[test]
 fn each_shard_has_one_writer_among_its_owners_and_work_is_balanced() {
     let replicated = (0..32).map(|n| entry(&format!("n{n}"), &[100 + n], "replicate"));
     let layout = Layout::new(&registry(replicated), &mesh("2x2x2"), &StageSplit::Auto).unwrap();

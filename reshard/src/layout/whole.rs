@@ -3,7 +3,9 @@
 //! Replicas are written once. Their writer is the owner that has least to write so far, largest shards first, lowest
 //! rank on a tie: so the choice is balanced and the same wherever it is made.
 
-use fqn::Registry;
+use std::collections::HashMap;
+
+use fqn::{Entry, Fqn, Registry};
 use serde::{Deserialize, Serialize};
 
 use super::{LayoutError, Shard, StageSplit, Stages, TensorLayout};
@@ -39,11 +41,12 @@ impl Layout {
     /// Lays `registry` out on `mesh`, its layers split by `split`.
     ///
     /// # Errors
-    /// A tensor without a rule or with one that doesn't fit it; layers that don't split.
+    /// A tensor without a rule or with one that doesn't fit it; layers that don't split; tied tensors on different stages.
     pub fn new(registry: &Registry, mesh: &Mesh, split: &StageSplit) -> Result<Self, LayoutError> {
         let stages = split.resolve(registry, mesh.stages())?;
         let of = |entry| TensorLayout::new(entry, mesh, &stages);
         let tensors = registry.entries().iter().map(of).collect::<Result<Vec<_>, _>>()?;
+        check_ties(registry, mesh, &tensors)?;
         let mut layout = Self {
             mesh: mesh.clone(),
             split: split.clone(),
@@ -169,6 +172,26 @@ impl LayoutRank {
         };
         *sum = sum.saturating_add(bytes);
     }
+}
+
+/// Names of one tensor lie on the same stages: a tie across stages is declared on each of its names (`pp:first+last`), or
+/// one of the copies would be trained apart.
+fn check_ties(registry: &Registry, mesh: &Mesh, tensors: &[TensorLayout]) -> Result<(), LayoutError> {
+    let mut first: HashMap<&Fqn, (&Entry, &TensorLayout)> = HashMap::new();
+    for (entry, tensor) in registry.entries().iter().zip(tensors).filter(|_| mesh.stages() > 1) {
+        let Some(tie) = entry.tie.as_ref().filter(|_| entry.role.is_model()) else { continue };
+        let (other, of) = *first.entry(tie).or_insert((entry, tensor));
+        if !of.is_on_stages_of(tensor, mesh) {
+            let rule = |entry: &Entry| entry.placement.clone().unwrap_or_default();
+            return Err(LayoutError::TieApart {
+                first: other.id(),
+                first_rule: rule(other),
+                second: entry.id(),
+                second_rule: rule(entry),
+            });
+        }
+    }
+    Ok(())
 }
 
 fn slot(ranks: &mut [LayoutRank], rank: u64, change: impl FnOnce(&mut LayoutRank)) {
