@@ -1,10 +1,12 @@
-//! Figures of the geometry: coverage of a million chunks in several arrangements, a layout of two million shards, queries,
-//! and copies. `cargo bench -p reshard`.
+//! Figures of the geometry: coverage of a million chunks in several arrangements, queries, a plan of two million chunks,
+//! moves of a million, and copies. `cargo bench -p reshard`.
 
-use std::{hint::black_box, time::Instant};
+use std::{borrow::Cow, hint::black_box, time::Instant};
 
 use fqn::{Dtype, Entry, Fqn, Registry, Role, Shape};
-use reshard::{Index, Layout, Mesh, Region, StageSplit, Strided, copy_region, coverage, flat};
+use reshard::{
+    Budget, Cost, Index, Layout, Mesh, Moves, Region, StageSplit, Strided, copy_region, coverage, flat,
+};
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
@@ -73,28 +75,57 @@ fn coverage_and_index() -> Outcome<()> {
     Ok(())
 }
 
-fn layout_of_two_million() -> Outcome<()> {
+/// 126 layers of 9 matrices, three tensors each: 3,402 tensors.
+fn model() -> Outcome<Registry> {
     let mut registry = Registry::new();
-    let mesh: Mesh = "dp=35,pp=16,tp=16".parse()?;
-    // 126 layers of 9 matrices, three tensors each, on 560 ranks a stage: 1.9 million shards.
     for layer in 0..126 {
-        for matrix in 0..9 {
+        for matrix in 0..9_u64 {
             for role in [Role::Param, Role::ExpAvg, Role::ExpAvgSq] {
                 let name = Fqn::new(format!("layers.{layer}.w{matrix}"))?;
-                let mut entry = Entry::new(name, role, Dtype::F32, Shape::new(&[16_384, 16_384]));
-                entry.placement = Some("tp:0,dp:0,pp:layer".parse()?);
+                let shape = Shape::new(&[16_384 + 128 * matrix, 16_384]);
+                let mut entry = Entry::new(name, role, Dtype::F32, shape);
+                entry.placement =
+                    Some(if matrix % 2 == 0 { "tp:0,dp:0,pp:layer" } else { "tp:1,dp:0,pp:layer" }.parse()?);
                 entry.layer = Some(layer);
                 registry.push(entry)?;
             }
         }
     }
-    let (layout, _) = timed("layout on 8,960 ranks", || Layout::new(&registry, &mesh, &StageSplit::Auto));
+    Ok(registry)
+}
+
+/// What `--dry-run` takes for two million chunks: the target's layout, and every move counted.
+fn plan_of_two_million() -> Outcome<()> {
+    let registry = model()?;
+    let (from, to): (Mesh, Mesh) = ("dp=80,pp=14,tp=8".parse()?, "dp=35,pp=16,tp=16".parse()?);
+    let source = Layout::new(&registry, &from, &StageSplit::Auto)?;
+    let chunks: Vec<Vec<Region>> =
+        (0..registry.len()).map(|at| source.shards(at).map(|(shard, _)| shard.region).collect()).collect();
+    println!("from {} chunks on {from}", chunks.iter().map(Vec::len).sum::<usize>());
+    let (layout, laid) = timed("layout on 8,960 ranks", || Layout::new(&registry, &to, &StageSplit::Auto));
     let layout = layout?;
     println!("  {} shards, imbalance {:.4}", layout.shard_count(), layout.write_imbalance());
     let walk = || {
         (0..registry.len()).flat_map(|at| layout.shards(at)).map(|(s, _)| s.region.elements()).sum::<u64>()
     };
     timed("  walking them", walk);
+    let budget = Budget { max_memory: 512 << 20, part_bytes: 8 << 20 };
+    let of = |at: usize| Cow::Borrowed(chunks.get(at).map_or(&[][..], Vec::as_slice));
+    let (cost, counted) =
+        timed("cost of the plan", || Cost::count(&registry, Some(&from), &layout, of, budget));
+    let cost = cost?;
+    println!("  {} moves, {} reads; layout and cost {:.2} s", cost.moves, cost.reads, laid + counted);
+    Ok(())
+}
+
+/// One tensor of a million chunks to another million.
+fn moves_of_a_million() -> Outcome<()> {
+    let shape = [1 << 20, 1 << 10];
+    let (sources, targets) = (grid(&shape, &[1 << 12, 1 << 8])?, grid(&shape, &[3 << 10, 3 << 7])?);
+    let (moves, arranged) = timed("moves, 2^20 chunks: arranged", || Moves::new(&sources));
+    let derive = || targets.iter().map(|target| moves.of(target).map(|m| m.len())).sum::<Result<usize, _>>();
+    let (count, derived) = timed("  derived for 1.2 million targets", derive);
+    println!("  {} moves, {:.2} s", count?, arranged + derived);
     Ok(())
 }
 
@@ -129,6 +160,7 @@ fn copies() -> Outcome<()> {
 
 fn main() -> Outcome<()> {
     coverage_and_index()?;
-    layout_of_two_million()?;
+    plan_of_two_million()?;
+    moves_of_a_million()?;
     copies()
 }

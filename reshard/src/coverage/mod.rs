@@ -9,5 +9,6 @@ mod index;
 mod tests;
 mod tiling;
 
+pub(crate) use grid::Grid;
 pub use index::Index;
 pub use tiling::{CoverageError, check};

@@ -5,8 +5,11 @@
 
 use crate::{
     Region,
-    coverage::{CoverageError, Index, check},
+    coverage::{CoverageError, Grid, Index, check},
 };
+
+/// Most parts that are compared pair by pair.
+const FEW: usize = 12;
 
 /// A box to copy from one source chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,14 +49,22 @@ pub enum MoveError {
 #[derive(Debug, Clone)]
 pub struct Moves<'a> {
     sources: &'a [Region],
-    index: Index,
+    arranged: Arranged,
+}
+
+/// Straight cuts make a grid, which is searched faster than a tree, and of which it is known that it has no gap.
+#[derive(Debug, Clone)]
+enum Arranged {
+    Grid(Grid),
+    Tree(Index),
 }
 
 impl<'a> Moves<'a> {
     /// Arranges `sources`.
     #[must_use]
     pub fn new(sources: &'a [Region]) -> Self {
-        Self { sources, index: Index::new(sources) }
+        let grid = Grid::new(&sources.iter()).map(Arranged::Grid);
+        Self { sources, arranged: grid.unwrap_or_else(|| Arranged::Tree(Index::new(sources))) }
     }
 
     /// The moves that make `target`, in order of their sources; none for an empty region.
@@ -61,17 +72,59 @@ impl<'a> Moves<'a> {
     /// # Errors
     /// Elements of it that no source holds, or two do.
     pub fn of(&self, target: &Region) -> Result<Vec<Move>, MoveError> {
-        let met = self.index.meeting(target).into_iter().filter_map(|source| {
+        if target.is_empty() {
+            return Ok(Vec::new());
+        }
+        match &self.arranged {
+            Arranged::Grid(grid) if grid.spans(target) => {
+                let met = grid.meeting(target).into_iter();
+                let mut moves: Vec<Move> = met.map(|(source, region)| Move { source, region }).collect();
+                if !moves.is_sorted_by_key(|part| part.source) {
+                    moves.sort_unstable_by_key(|part| part.source);
+                }
+                Ok(moves)
+            }
+            Arranged::Grid(_) => self.checked(target, 0..self.sources.len()),
+            Arranged::Tree(index) => self.checked(target, index.meeting(target)),
+        }
+    }
+
+    /// What `candidates` share with the target, if that is all of it, once.
+    fn checked(
+        &self,
+        target: &Region,
+        candidates: impl IntoIterator<Item = usize>,
+    ) -> Result<Vec<Move>, MoveError> {
+        let met = candidates.into_iter().filter_map(|source| {
             let region = self.sources.get(source)?.intersect(target)?;
             Some(Move { source, region })
         });
         let moves: Vec<Move> = met.collect();
-        match moves.as_slice() {
-            [only] if only.region == *target => {}
-            _ => covers(target, &moves)?,
+        if !few_that_tile(target, &moves) {
+            covers(target, &moves)?;
         }
         Ok(moves)
     }
+}
+
+/// Whether a handful of parts, all of them within the target, tile it: as many elements and no two that share one.
+fn few_that_tile(target: &Region, moves: &[Move]) -> bool {
+    let elements = moves.iter().try_fold(0_u64, |sum, part| sum.checked_add(part.region.elements()));
+    let apart = |(at, part): (usize, &Move)| {
+        moves.iter().skip(at + 1).all(|other| !meet(&part.region, &other.region))
+    };
+    moves.len() <= FEW && elements == Some(target.elements()) && moves.iter().enumerate().all(apart)
+}
+
+fn meet(a: &Region, b: &Region) -> bool {
+    let ends = |region: &Region, dim: usize| {
+        let place = region.offsets().get(dim).zip(region.extents().get(dim));
+        place.map_or((0, 0), |(offset, extent)| (*offset, offset.saturating_add(*extent)))
+    };
+    (0..a.rank()).all(|dim| {
+        let ((start, end), (other, other_end)) = (ends(a, dim), ends(b, dim));
+        start < other_end && other < end
+    })
 }
 
 fn covers(target: &Region, moves: &[Move]) -> Result<(), MoveError> {

@@ -3,8 +3,12 @@
 use fqn::Registry;
 use serde::{Deserialize, Serialize};
 
-use super::{Fold, fold::Folding};
-use crate::{Layout, LayoutRank, Mesh, MoveError, Moves, Region, flat};
+use super::{
+    Fold,
+    class::{Classes, Counted},
+    fold::Folding,
+};
+use crate::{Layout, LayoutRank, Mesh, MoveError, Region};
 
 /// What an engine may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,24 +77,15 @@ impl Cost {
             ranks: target.ranks().to_vec(),
             ..Self::default()
         };
-        let mut folding = Folding::default();
+        let (mut folding, mut classes) = (Folding::default(), Classes::default());
         for (at, (entry, tensor)) in registry.entries().iter().zip(target.tensors()).enumerate() {
-            let sources = chunks(at);
-            let moves = Moves::new(&sources);
-            let (mut bytes, mut count) = (0_u64, 0_u64);
-            for (shard, _) in target.shards(at) {
-                let parts = moves.of(&shard.region);
-                let parts = parts.map_err(|source| PlanError::Move { tensor: entry.id(), source })?;
-                count += parts.len() as u64;
-                bytes = bytes.saturating_add(tensor.bytes(&shard.region));
-                cost.reads += parts
-                    .iter()
-                    .filter_map(|part| stretches(&part.region, sources.get(part.source)?))
-                    .sum::<u64>();
-            }
-            cost.moves += count;
+            let counted = classes.count(chunks(at), tensor, target.mesh());
+            let Counted { bytes, moves, reads } =
+                counted.map_err(|source| PlanError::Move { tensor: entry.id(), source })?;
+            cost.reads += reads;
+            cost.moves += moves;
             cost.bytes_written = cost.bytes_written.saturating_add(bytes);
-            folding.add(entry, from, target.mesh(), bytes, count);
+            folding.add(entry, from, target.mesh(), bytes, moves);
         }
         cost.bytes_read = cost.bytes_written;
         cost.folds = folding.finish();
@@ -105,11 +100,4 @@ impl Cost {
         self.passes = buffers.div_ceil(half).max(1);
         self.peak_memory = buffers.min(half).saturating_add(half).min(self.bytes_written.saturating_mul(2));
     }
-}
-
-/// Contiguous stretches of a packed chunk that make up `part`.
-fn stretches(part: &Region, chunk: &Region) -> Option<u64> {
-    let shape = chunk.extents().iter().copied().collect();
-    let runs = flat::runs(&part.relative_to(chunk)?, &shape).ok()?;
-    Some(runs.left())
 }
