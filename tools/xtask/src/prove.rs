@@ -28,7 +28,12 @@ pub(crate) enum Proof {
     Copies,
     /// Rebuild the published failures of other stores, and show what catches each here
     Museum,
+    /// Check the properties of names and geometry on random meshes, rules, shapes and flat buffers
+    Geometry,
 }
+
+/// Cases of each property of the geometry: as promised, and as CI has time for.
+const GEOMETRY_CASES: [&str; 2] = ["20000", "512"];
 
 /// A proof and its size, as a subcommand of its name.
 #[derive(Debug)]
@@ -94,6 +99,9 @@ pub(crate) fn all(size: &Size) -> Result<(), Error> {
 fn run(proof: Proof, size: &Size) -> Result<(), Error> {
     let name = proof.to_possible_value().map(|it| it.get_name().to_owned()).unwrap_or_default();
     let seed = size.seed.to_string();
+    if matches!(proof, Proof::Geometry) {
+        return geometry(size, &seed);
+    }
     let mut environment = Vec::new();
     if matches!(proof, Proof::Killer) {
         // It kills `ckpt` as well, which lies beside it once it is built.
@@ -109,6 +117,21 @@ fn run(proof: Proof, size: &Size) -> Result<(), Error> {
     arguments.extend(["--", &name, "--seed", &seed]);
     arguments.extend(size.full.then_some("--full"));
     process::run(test::cargo(&arguments).envs(environment), "what is bad is printed above")
+}
+
+/// The properties are tests of the two crates themselves, with more cases than a test run has.
+fn geometry(size: &Size, seed: &str) -> Result<(), Error> {
+    let [full, quick] = GEOMETRY_CASES;
+    let cases = if size.full { full } else { quick };
+    let mut arguments = vec!["test", "--quiet", "--package", "fqn", "--package", "reshard", "--lib"];
+    arguments.extend(size.full.then_some("--release"));
+    let environment = [("PROPTEST_CASES", cases), ("RESHARD_CASES", cases), ("PROPTEST_RNG_SEED", seed)];
+    // What the tests print is not figures.
+    let mut command = test::cargo(&arguments);
+    command.envs(environment).stdout(std::io::stderr());
+    process::run(&mut command, "the failing property, and the least case that breaks it, are printed above")?;
+    println!("{{\"proof\":\"geometry\",\"seed\":{seed},\"cases_of_each_property\":{cases},\"failures\":0}}");
+    Ok(())
 }
 
 #[cfg(test)]
