@@ -46,8 +46,9 @@ const PART: u64 = 8 << 20;
 /// Stores take 10,000 parts at most.
 const MOST_PARTS: u64 = 9_000;
 
-/// How many bytes of parts may wait for earlier parts to become whole, unless one part is larger.
-const HELD: u64 = 192 << 20;
+/// How many bytes of parts may wait for earlier parts to become whole, unless one part is larger: a blob of several boxes as a save lays it
+/// out, so that whoever puts its boxes in another order is never refused.
+const HELD: u64 = 512 << 20;
 
 /// How many bytes of parts may be on their way at once, two parts at least.
 const FLYING: u64 = 64 << 20;
@@ -56,11 +57,11 @@ const FLYING: u64 = 64 << 20;
 ///
 /// ```text
 ///  write_at ─► held: parts with gaps ─► flying: eight parts on their way ─► complete
-///              ≤ 192 MiB                ≤ 64 MiB
+///              ≤ 512 MiB                ≤ 64 MiB
 /// ```
 ///
 /// Such a store takes the parts of an object in order only, so what is written too early waits in memory; a part whose turn has come is
-/// sent while others still are. So a blob holds at most 256 MiB (or four parts, when parts are larger than that; they are 8 MiB up to blobs of
+/// sent while others still are. So a blob that is written in order holds 72 MiB, and one that is not at most 576 MiB (or four parts, when parts are larger than that; they are 8 MiB up to blobs of
 /// 70 GiB). When too many fly, the next write waits for the oldest. The first failure ends the upload at once: parts cost money until they
 /// are aborted. A process that is killed can't abort them; a bucket should have a rule that does so after some days.
 ///

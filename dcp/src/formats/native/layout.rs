@@ -30,7 +30,7 @@ use crate::{
 /// Version of this layout: part of an attempt's identity, so that a later one never goes on in an older one's folder.
 pub(super) const LAYOUT: &str = "native layout 1";
 
-/// Bytes after which a blob is closed.
+/// Bytes after which a blob is closed. A store that takes bytes in order only holds as many back, so that boxes may come in any order.
 const BLOB: u64 = 512 << 20;
 
 /// A blob of the layout.
