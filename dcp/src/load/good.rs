@@ -95,7 +95,8 @@ fn findings(root: &Root, record: &[u8], level: Level) -> Result<Vec<Finding>> {
 }
 
 fn damage(error: &Error) -> Finding {
-    Finding::new(Severity::Error, FindingCode::DigestMismatch, error.to_string())
+    let code = FindingCode::of_error(error, FindingCode::DigestMismatch);
+    Finding::new(Severity::Error, code, error.to_string())
 }
 
 /// The bytes of the record of a checkpoint that the log holds. A log is read from its last folded state on, so a record before

@@ -128,7 +128,7 @@ fn a_damaged_newest_checkpoint_is_named_and_the_one_before_it_is_found() {
     let remove: fn(&Path) = |path| std::fs::remove_file(path).unwrap();
     let damages: [Damage; 6] = [
         ("/manifest-", flip, Level::Quick, FindingCode::DigestMismatch),
-        ("/manifest-", remove, Level::Quick, FindingCode::DigestMismatch),
+        ("/manifest-", remove, Level::Quick, FindingCode::MissingFile),
         ("/data/r00001", cut, Level::Quick, FindingCode::SizeMismatch),
         ("/data/r00001", remove, Level::Quick, FindingCode::MissingFile),
         ("/blocks/r00000", flip, Level::Quick, FindingCode::DigestMismatch),
