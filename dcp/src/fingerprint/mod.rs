@@ -53,6 +53,7 @@
 
 mod engine;
 mod mix;
+mod region;
 mod sum;
 mod value;
 mod walk;
@@ -60,6 +61,7 @@ mod walk;
 mod x86;
 
 pub use engine::{Engine, EngineKind};
+pub(crate) use region::RegionSum;
 pub use sum::{ElementWidth, FingerprintError, FingerprintSum};
 pub use value::Fingerprint;
 

@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-use super::{Engine, Fingerprint, value::parse_hex, walk::RegionWalk};
+use super::{Engine, Fingerprint, RegionSum, value::parse_hex};
 
 /// What can be wrong with what a sum is given.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -41,6 +41,14 @@ pub enum FingerprintError {
         region: Box<Region>,
         /// How many bytes were given for it.
         bytes: usize,
+    },
+    /// Pieces of a region that are more, or fewer, bytes than it has.
+    #[error("{given} bytes came of a region of {held}")]
+    Pieces {
+        /// Bytes that came.
+        given: u64,
+        /// Bytes of the region.
+        held: u64,
     },
     /// Text that is not 32 lowercase hex digits.
     #[error("'{text}' is not a fingerprint: 32 lowercase hex digits are")]
@@ -159,21 +167,13 @@ impl FingerprintSum {
             region: Box::new(region.clone()),
             bytes: bytes.len(),
         };
-        let width = ElementWidth::of(dtype);
-        let held = region.elements();
-        if dtype.bytes_for(held) != Some(bytes.len() as u64) {
+        let held = dtype.bytes_for(region.elements());
+        let mut pieces = RegionSum::new(dtype, shape, region).ok_or_else(bad)?;
+        if held != Some(bytes.len() as u64) {
             return Err(bad());
         }
-        if region.extents() == &shape[..] && region.offsets().iter().all(|&at| at == 0) {
-            return self.add_run(width, 0, bytes);
-        }
-        let walk = RegionWalk::new(dtype, shape, region).ok_or_else(bad)?;
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        for (first, run) in walk.firsts().zip(bytes.chunks_exact(bytes.len() / walk.runs())) {
-            self.add_strided(width, first, walk.step, run)?;
-        }
+        pieces.add(bytes)?;
+        *self += pieces.finish()?;
         Ok(())
     }
 

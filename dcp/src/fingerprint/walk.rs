@@ -7,6 +7,7 @@ use reshard::Region;
 
 /// Axes that a region fills are merged with the axis before; the innermost axis that is left is the run, so that a
 /// single column is one run as well.
+#[derive(Debug, Clone)]
 pub(super) struct RegionWalk {
     /// `(extent, index stride)` of the axes around the run, outermost first.
     around: Vec<(u64, u64)>,
@@ -45,20 +46,23 @@ impl RegionWalk {
         Some(Self { around, first, step })
     }
 
-    /// How many runs there are; not to be asked of an empty region.
-    pub(super) fn runs(&self) -> usize {
-        self.around.iter().map(|&(extent, _)| usize::try_from(extent).unwrap_or(usize::MAX)).product()
+    /// All of a tensor.
+    pub(super) const fn whole() -> Self {
+        Self { around: Vec::new(), first: 0, step: 1 }
     }
 
-    /// The index of the first element of each run, in the order of the region's bytes.
-    pub(super) fn firsts(&self) -> impl Iterator<Item = u64> + '_ {
-        (0..self.runs() as u64).map(|run| {
-            let mut rest = run;
-            self.around.iter().rev().fold(self.first, |index, &(extent, stride)| {
-                let at = rest % extent;
-                rest /= extent;
-                index + at * stride
-            })
+    /// How many runs there are; not to be asked of an empty region.
+    pub(super) fn runs(&self) -> u64 {
+        self.around.iter().map(|&(extent, _)| extent).product()
+    }
+
+    /// The index of the first element of a run; runs are in the order of the region's bytes.
+    pub(super) fn first(&self, run: u64) -> u64 {
+        let mut rest = run;
+        self.around.iter().rev().fold(self.first, |index, &(extent, stride)| {
+            let at = rest % extent;
+            rest /= extent;
+            index + at * stride
         })
     }
 }

@@ -11,7 +11,7 @@ pub mod hf;
 pub mod native;
 mod open;
 mod options;
-mod parallel;
+pub(crate) mod parallel;
 pub mod path;
 pub mod safetensors;
 mod staged;

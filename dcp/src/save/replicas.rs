@@ -15,7 +15,10 @@ use super::SavePlan;
 use crate::{
     Error, ErrorKind, Result,
     fingerprint::FingerprintSum,
-    formats::native::{Finished, Parts, Planned},
+    formats::{
+        native::{Finished, Parts, Planned},
+        parallel,
+    },
 };
 
 /// Names of boxes in a message.
@@ -69,13 +72,9 @@ impl Held {
 
 /// Ranks whose note is not there.
 pub(super) fn missing(plan: &SavePlan, parts: &Parts<'_>) -> Result<BTreeSet<u32>> {
-    let mut missing = BTreeSet::new();
-    for rank in plan.replicas_by_rank().into_keys() {
-        if !parts.has_held(rank)? {
-            missing.insert(rank);
-        }
-    }
-    Ok(missing)
+    let ranks: Vec<u32> = plan.replicas_by_rank().into_keys().collect();
+    let there = parallel::map(&ranks, |rank| parts.has_held(*rank))?;
+    Ok(ranks.into_iter().zip(there).filter(|(_, there)| !there).map(|(rank, _)| rank).collect())
 }
 
 /// Compares what ranks handed in with what the writers wrote.
@@ -83,8 +82,11 @@ pub(super) fn agree(plan: &SavePlan, parts: &Parts<'_>, finished: &Finished<'_>)
     let each = finished.sums().map(|(tensor, region, rank, sum)| ((tensor, region), (rank, sum)));
     let written: HashMap<(usize, &Region), (u32, FingerprintSum)> = each.collect();
     let mut apart = Vec::new();
-    for (rank, boxes) in plan.replicas_by_rank() {
-        let note = parts.held(rank)?.ok_or_else(|| {
+    let held: Vec<_> = plan.replicas_by_rank().into_iter().collect();
+    // Small reads for each, and a large mesh has thousands.
+    let notes = parallel::map(&held, |(rank, _)| parts.held(*rank))?;
+    for ((rank, boxes), note) in held.into_iter().zip(notes) {
+        let note = note.ok_or_else(|| {
             Error::new(
                 ErrorKind::Conflict,
                 format!("rank {rank} has not handed in the replicas that it holds"),

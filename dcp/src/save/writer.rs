@@ -127,7 +127,7 @@ impl Writer {
             None => Err(named(not_ours(plan, tensor, region))),
             Some(&Spot::File(file, chunk)) => {
                 let fill = self.files.get(file).ok_or_else(|| Error::internal("a box of no file"))?;
-                let put = Put { threads, wrote: &|bytes| self.wrote(bytes) };
+                let put = Put { threads, sum: None, wrote: &|bytes| self.wrote(bytes) };
                 let closed = fill.put(planned, chunk, bytes, &put).map_err(named)?;
                 self.told(fill, closed)
             }

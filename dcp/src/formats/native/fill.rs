@@ -1,7 +1,7 @@
 //! [`Fill`]: one blob that is written from memory, box by box, in any order and from any thread.
 //!
 //! ```text
-//!  box's bytes ─► 1 MiB at a time: SHA-256, write ─► fingerprint sum ─► (last box) durable blob, block table, part
+//!  box's bytes ─► 2 MiB at a time: fingerprint sum, SHA-256, write ─► (last box) durable blob, block table, part
 //! ```
 //!
 //! Where the blob is compressed, the blocks of a box are compressed side by side and go through a [`Spool`]. A box that is put before one
@@ -25,7 +25,7 @@ use reshard::Region;
 
 use super::{attempt::below, layout::Blob, part::other_bytes, planned::Planned};
 use crate::{
-    Error, ErrorKind, FileDone, Place, Result,
+    Error, ErrorKind, FileDone, Place, Result, TargetChunk,
     codec::{CodecError, Encoder, Spool},
     digest::{BlockCodec, BlockLayout, BlockTable, Sha256Digest},
     fingerprint::FingerprintSum,
@@ -91,6 +91,8 @@ const WINDOW: usize = 8;
 pub(crate) struct Put<'w> {
     /// Threads that compress it, this one among them.
     pub(crate) threads: NonZeroUsize,
+    /// What it adds to its tensor's fingerprint, where that is known.
+    pub(crate) sum: Option<FingerprintSum>,
     /// Called after each block with the bytes that it has.
     pub(crate) wrote: &'w (dyn Fn(u64) -> Result<()> + Sync),
 }
@@ -174,38 +176,24 @@ impl Fill {
         self.claim(place)?;
         let (start, end) = (chunk.offset, chunk.offset.saturating_add(bytes.len() as u64));
         let blocks = self.blocks_of(start..end);
-        let sum = planned.sum(chunk.tensor, &chunk.region, bytes)?;
-        let mut digests = Vec::new();
-        match &self.spool {
-            None => {
-                for block in blocks.clone().step_by(2) {
-                    let (at, part) = self.part(block, start, bytes)?;
-                    let next = Some(block + 1).filter(|next| blocks.contains(next));
-                    let next = next.map(|next| self.part(next, start, bytes)).transpose()?;
-                    // Two blocks are hashed in less time than one after the other.
-                    let [digest, next_digest] = match next {
-                        Some((_, next)) => Sha256Digest::of_two(part, next),
-                        None => [Sha256Digest::of(part); 2],
-                    };
-                    let two = [(block, Some((at, part)), digest), (block + 1, next, next_digest)];
-                    for (block, part, digest) in two {
-                        let Some((at, part)) = part else { continue };
-                        self.write(planned, block, at, part, &digest)?;
-                        digests.push((block, digest));
-                        (put.wrote)(part.len() as u64)?;
-                    }
-                }
-            }
-            Some(_) if self.before.is_some() => {
-                self.compare(planned, place, &sum)?;
-                (put.wrote)(bytes.len() as u64)?;
-            }
+        let (sum, digests) = match &self.spool {
+            None => self.plain(planned, chunk, blocks, bytes, put)?,
             Some(spool) => {
-                let codec = self.blob.codecs.get(place).copied().unwrap_or_default();
-                let part = |block| self.part(block, start, bytes).map(|(_, part)| part);
-                self.pack(planned, spool, codec, blocks, &part, put)?;
+                let sum = match put.sum {
+                    Some(sum) => sum,
+                    None => planned.sum(chunk.tensor, &chunk.region, bytes)?,
+                };
+                if self.before.is_some() {
+                    self.compare(planned, place, &sum)?;
+                    (put.wrote)(bytes.len() as u64)?;
+                } else {
+                    let codec = self.blob.codecs.get(place).copied().unwrap_or_default();
+                    let part = |block| self.part(block, start, bytes).map(|(_, part)| part);
+                    self.pack(planned, spool, codec, blocks, &part, put)?;
+                }
+                (sum, Vec::new())
             }
-        }
+        };
         let mut found = self.lock();
         for (block, digest) in digests {
             if let Some(slot) = found.digests.get_mut(block) {
@@ -222,6 +210,49 @@ impl Fill {
         let last = found.missing == 0;
         drop(found);
         if last { self.close_if_open(planned) } else { Ok(Closed::Not) }
+    }
+
+    /// Writes the blocks of a box as they are: each is added up, hashed and written while the processor has it in its cache.
+    fn plain(
+        &self,
+        planned: &Planned,
+        chunk: &TargetChunk,
+        blocks: Range<usize>,
+        bytes: &[u8],
+        put: &Put<'_>,
+    ) -> Result<(FingerprintSum, Vec<(usize, Sha256Digest)>)> {
+        let mut digests = Vec::with_capacity(blocks.len());
+        let mut sum = planned.summing(chunk.tensor, &chunk.region)?;
+        let mut add = |part: &[u8]| match put.sum {
+            Some(_) => Ok(()),
+            None => sum.add(part).map_err(|error| Error::internal(error.to_string()).caused_by(error)),
+        };
+        for block in blocks.clone().step_by(2) {
+            let (at, part) = self.part(block, chunk.offset, bytes)?;
+            add(part)?;
+            let next = Some(block + 1).filter(|next| blocks.contains(next));
+            let next = next.map(|next| self.part(next, chunk.offset, bytes)).transpose()?;
+            // Two blocks are hashed in less time than one after the other.
+            let [digest, next_digest] = match next {
+                Some((_, next)) => {
+                    add(next)?;
+                    Sha256Digest::of_two(part, next)
+                }
+                None => [Sha256Digest::of(part); 2],
+            };
+            let two = [(block, Some((at, part)), digest), (block + 1, next, next_digest)];
+            for (block, part, digest) in two {
+                let Some((at, part)) = part else { continue };
+                self.write(planned, block, at, part, &digest)?;
+                digests.push((block, digest));
+                (put.wrote)(part.len() as u64)?;
+            }
+        }
+        let sum = match put.sum {
+            Some(sum) => sum,
+            None => sum.finish().map_err(|error| Error::internal(error.to_string()).caused_by(error))?,
+        };
+        Ok((sum, digests))
     }
 
     /// Makes the blob durable and puts its part, if all boxes are there, unless that was done.

@@ -16,7 +16,7 @@ use crate::{
     commit::DirName,
     digest::{BlockTable, Sha256Digest},
     fingerprint::FingerprintSum,
-    store::{Root, StoreError},
+    store::{ObjectPath, Root, StoreError},
 };
 
 const FORMAT: u32 = 1;
@@ -134,7 +134,7 @@ impl Parts<'_> {
     /// `Corrupt` for one of another plan; the store's.
     pub(crate) fn held(&self, rank: u32) -> Result<Option<HeldBoxes>> {
         let path = below(self.dir, &FileNames::held(rank))?;
-        let Some(bytes) = self.root.get_opt(&path)? else { return Ok(None) };
+        let Some(bytes) = self.note(&path)? else { return Ok(None) };
         let note: Option<HeldNote> = serde_json::from_slice(&bytes).ok();
         let note = note.filter(|note| note.format == FORMAT && note.plan == self.plan);
         note.map(|note| Some(note.boxes)).ok_or_else(|| {
@@ -170,17 +170,25 @@ impl Parts<'_> {
         }
     }
 
+    /// A note, if it is there.
+    ///
+    /// # Errors
+    /// The store's; `Corrupt` for one that is longer than any can be.
+    pub(super) fn note(&self, path: &ObjectPath) -> Result<Option<Bytes>> {
+        match self.root.get_at_most(path, LONGEST) {
+            Ok((bytes, _)) => Ok(Some(bytes)),
+            Err(StoreError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// The part of a file of the layout, if it is finished: read from the store, with its blob's size and its table checked.
     ///
     /// # Errors
     /// `Corrupt` for a part of another plan, or whose blob or table is not what it says.
     pub(super) fn get(&self, blob: &Blob) -> Result<Option<Part>> {
         let path = below(self.dir, &blob.names.part())?;
-        let bytes = match self.root.get_at_most(&path, LONGEST) {
-            Ok((bytes, _)) => bytes,
-            Err(StoreError::NotFound { .. }) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
+        let Some(bytes) = self.note(&path)? else { return Ok(None) };
         let wrong = |why: String| {
             Error::corrupt(format!("{}: {why}", self.root.full_name(&path)))
                 .hint(format!("remove the folder {} and run again", self.dir))

@@ -4,11 +4,7 @@
 //! Invariants: everything here follows from the spec, the run and the log, so that all writers of one plan agree without a
 //! message; a commit believes the store alone.
 
-use std::{
-    borrow::Cow,
-    collections::{BTreeSet, HashSet},
-    sync::Arc,
-};
+use std::{borrow::Cow, collections::BTreeSet, sync::Arc};
 
 use fqn::Entry;
 use reshard::Region;
@@ -26,7 +22,7 @@ use crate::{
     Committed, Error, ErrorKind, Location, Result, TargetChunk, TargetSpec, codec,
     commit::{CommitError, DirName, Label, Log, Metrics, Seq, State, Void},
     digest::Sha256Hasher,
-    fingerprint::FingerprintSum,
+    fingerprint::{FingerprintSum, RegionSum},
     formats::parallel,
     manifest::{Manifest, Origin},
     store::Root,
@@ -182,6 +178,13 @@ impl Planned {
         Ok(sum)
     }
 
+    /// The same of a box whose bytes come piece by piece.
+    pub(super) fn summing(&self, tensor: usize, region: &Region) -> Result<RegionSum> {
+        let entry = self.entry(tensor)?;
+        RegionSum::new(entry.dtype, &entry.shape, region)
+            .ok_or_else(|| Error::internal(format!("{}: {region} is no box of it", entry.id())))
+    }
+
     /// Bytes of a chunk.
     pub(super) fn len_of(&self, chunk: &TargetChunk) -> Result<u64> {
         layout::len_of(&self.spec, &(chunk.tensor, &chunk.region))
@@ -197,18 +200,15 @@ impl Planned {
     /// # Errors
     /// The store's.
     pub(crate) fn missing(&self, root: &Root) -> Result<BTreeSet<u32>> {
-        let (parts, mut missing) = (self.parts(root), BTreeSet::new());
+        let parts = self.parts(root);
         let mut names = layout::names(&self.spec, |tensor, _| !self.is_shareable(tensor))?;
         names.extend(self.groups()?.into_iter().map(|group| (group.rank, group.names)));
         if self.objects.is_needed() {
             names.push((OBJECT_WRITER, FileNames::of_objects()));
         }
-        for (rank, names) in names {
-            if !missing.contains(&rank) && !parts.has(&names)? {
-                missing.insert(rank);
-            }
-        }
-        Ok(missing)
+        let there = parallel::map(&names, |(_, names)| parts.has(names))?;
+        let missing = names.into_iter().zip(there).filter(|(_, there)| !there).map(|((rank, _), _)| rank);
+        Ok(missing.collect())
     }
 
     /// A file that has no part any more, of a plan that was committed: what it says can't be made again.
@@ -226,17 +226,18 @@ impl Planned {
     fn finished<'b>(&self, root: &Root, blobs: &'b [Blob], groups: &[Group]) -> Result<Finished<'b>> {
         let parts = self.parts(root);
         let mut found = Finished { files: Vec::with_capacity(blobs.len()), shared: Vec::new() };
-        let (mut missing, mut known) = (Vec::new(), HashSet::new());
+        let (mut missing, mut noted) = (Vec::new(), Vec::new());
         // Small reads for each, and a large mesh has thousands.
         for (group, note) in groups.iter().zip(parallel::map(groups, |group| Note::get(root, self, group))?) {
-            let Some(note) = note else {
-                missing.push((group.rank, &group.names));
-                continue;
-            };
-            let (written, shared) = note.finished(root, self, group, &mut known)?;
-            found.files.extend(written.into_iter().map(|(blob, part)| (Cow::Owned(blob), part)));
-            found.shared.push(shared);
+            match note {
+                Some(note) => noted.push((group, note)),
+                None => missing.push((group.rank, &group.names)),
+            }
         }
+        let written = parallel::map(&noted, |(group, note)| note.written(root, self, group))?;
+        found.files.extend(written.into_iter().flatten().map(|(blob, part)| (Cow::Owned(blob), part)));
+        Note::check_files(root, &noted)?;
+        found.shared.extend(noted.into_iter().map(|(group, note)| note.shared(group)));
         for (blob, part) in blobs.iter().zip(parallel::map(blobs, |blob| parts.get(blob))?) {
             match part {
                 Some(part) => found.files.push((Cow::Borrowed(blob), part)),

@@ -1,6 +1,7 @@
 //! Sharing: what is unchanged is not written again, whatever the mesh; what changed, is suspect or not there is; and whoever reads,
 //! checks or collects finds shared bytes as if they were the checkpoint's own.
 
+mod collected;
 mod damage;
 mod writers;
 

@@ -27,7 +27,9 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     fingerprint::FingerprintSum,
-    formats::native::{Closed, Fill, Put, layout::Group, part::other_bytes, planned::Planned},
+    formats::native::{
+        Closed, Fill, Put, attempt::below, layout::Group, part::other_bytes, planned::Planned,
+    },
     store::{Nonces, Root},
 };
 
@@ -104,7 +106,7 @@ impl GroupFill {
     /// Begins a group of a plan, or takes over what an earlier writer finished.
     ///
     /// # Errors
-    /// `Corrupt` for a note that contradicts the plan; the store's.
+    /// `Corrupt` for a note that contradicts the plan, or names what is damaged by now; the store's.
     pub(crate) fn new(
         root: &Root,
         planned: &Planned,
@@ -112,6 +114,11 @@ impl GroupFill {
         nonces: &Arc<dyn Nonces>,
     ) -> Result<Self> {
         let before = Note::get(root, planned, &group)?;
+        if let Some(note) = &before {
+            note.prove(root, planned, &group)?;
+            // Its writer may have been stopped before the note was durable.
+            root.settle(&below(&planned.dir, &group.names.part())?)?;
+        }
         let count = group.boxes.len();
         let state = State {
             steps: vec![Step::Open; count],
@@ -237,10 +244,14 @@ impl GroupFill {
         let places: HashMap<(usize, Region), usize> =
             fill.boxes().enumerate().map(|(at, (tensor, region))| ((tensor, region.clone()), at)).collect();
         let mut closed = Closed::Not;
-        for (at, bytes) in boxes {
+        let sums: Vec<Option<FingerprintSum>> = {
+            let state = self.lock();
+            boxes.iter().map(|(at, _)| state.sums.get(*at).copied()).collect()
+        };
+        for ((at, bytes), sum) in boxes.iter().zip(sums) {
             let key = self.group.boxes.get(*at).and_then(|key| places.get(key));
             let place = key.ok_or_else(|| Error::internal("a box that is not in its blob"))?;
-            let put = Put { threads, wrote: &|bytes| told.wrote(bytes) };
+            let put = Put { threads, sum, wrote: &|bytes| told.wrote(bytes) };
             closed = fill.put(planned, *place, bytes, &put)?;
         }
         if closed != Closed::Now {

@@ -20,6 +20,7 @@
 mod base;
 mod group;
 mod note;
+mod proof;
 mod view;
 
 pub(crate) use base::Base;

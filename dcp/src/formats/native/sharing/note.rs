@@ -1,7 +1,7 @@
 //! [`Note`]: what became of each box of a group. It takes the place of a part: put once, after everything that it names is
 //! durable.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use reshard::Region;
 use serde::{Deserialize, Serialize};
@@ -12,20 +12,20 @@ use crate::{
     commit::DirName,
     digest::{BlockTable, Sha256Digest},
     fingerprint::FingerprintSum,
-    formats::native::{
-        attempt::{FileNames, below},
-        layout::{self, Blob, Group},
-        part::{Part, other_bytes},
-        planned::Planned,
+    formats::{
+        native::{
+            attempt::{FileNames, below},
+            layout::{self, Blob, Group},
+            part::{Part, other_bytes},
+            planned::Planned,
+        },
+        parallel,
     },
     manifest::check_path,
     store::{Nonce, ObjectPath, Root, StoreError, object_path},
 };
 
 const FORMAT: u32 = 1;
-
-/// Most bytes of a note.
-const LONGEST: u64 = 256 << 20;
 
 /// Most bytes of a block table that is looked at.
 const LONGEST_TABLE: u64 = 256 << 20;
@@ -97,9 +97,6 @@ pub(crate) struct SharedBox {
     pub(crate) pieces: Vec<(u32, Piece)>,
 }
 
-/// A group that is finished: what was written of it, and what was found.
-pub(crate) type FinishedGroup = (Vec<(Blob, Part)>, SharedBoxes);
-
 impl SharedFile {
     fn entry(&self) -> FileEntry {
         let blocks = Some(BlockRef { path: self.table.clone(), root: self.root });
@@ -112,8 +109,8 @@ impl SharedFile {
         }
     }
 
-    /// Checks that blob and table are there, the table being the one that was read.
-    fn check(&self, root: &Root) -> Result<()> {
+    /// Checks that blob and table are there, the table being the one that was read: that one.
+    pub(super) fn check(&self, root: &Root) -> Result<BlockTable> {
         let gone = |error: StoreError| match error {
             StoreError::NotFound { .. } => Error::from(error).hint(WITHOUT),
             other => other.into(),
@@ -136,7 +133,7 @@ impl SharedFile {
         if (table.file_len(), logical) != (self.size, self.logical) {
             return Err(wrong(&path, format!("is of a file of {} bytes", table.file_len())));
         }
-        Ok(())
+        Ok(table)
     }
 }
 
@@ -145,7 +142,7 @@ pub(in crate::formats::native) const WITHOUT: &str =
     "save again without sharing: the same spec with `sharing: None` is another plan, and writes everything";
 
 /// A path below the root, in the folder of an attempt.
-fn shared_path(path: &str) -> Result<ObjectPath> {
+pub(super) fn shared_path(path: &str) -> Result<ObjectPath> {
     directory_of(path)?;
     Ok(object_path(path)?)
 }
@@ -173,11 +170,7 @@ impl Note {
     /// `Corrupt` for one of another plan; the store's.
     pub(crate) fn get(root: &Root, planned: &Planned, group: &Group) -> Result<Option<Self>> {
         let path = below(&planned.dir, &group.names.part())?;
-        let bytes = match root.get_at_most(&path, LONGEST) {
-            Ok((bytes, _)) => bytes,
-            Err(StoreError::NotFound { .. }) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
+        let Some(bytes) = planned.parts(root).note(&path)? else { return Ok(None) };
         let wrong = |why: String| {
             let hint = format!("remove the folder {} and run again", planned.dir);
             Error::corrupt(format!("{}: {why}", root.full_name(&path))).hint(hint)
@@ -222,17 +215,11 @@ impl Note {
         }
     }
 
-    /// Everything that the note names, as the store has it now; blobs that are `known` were looked at before.
+    /// The blobs that were written of the group, with their parts.
     ///
     /// # Errors
-    /// `Corrupt` or `NotFound` where something is not there, or is not what it was.
-    pub(crate) fn finished(
-        self,
-        root: &Root,
-        planned: &Planned,
-        group: &Group,
-        known: &mut HashSet<SharedFile>,
-    ) -> Result<FinishedGroup> {
+    /// `Corrupt` where a part is not there, or contradicts its blob.
+    pub(crate) fn written(&self, root: &Root, planned: &Planned, group: &Group) -> Result<Vec<(Blob, Part)>> {
         let mut written = Vec::with_capacity(self.rest.len());
         for rest in &self.rest {
             let blob = rest.blob(planned, group)?;
@@ -249,9 +236,30 @@ impl Note {
             let part = part.ok_or_else(lost)?;
             written.push((blob, part));
         }
-        for file in self.files.iter().filter(|file| known.insert((*file).clone())) {
-            file.check(root).place(format!("referred to by {}", group.names.part()))?;
+        Ok(written)
+    }
+
+    /// Checks that the blobs which are referred to are there, each once, whatever many groups refer to it.
+    ///
+    /// # Errors
+    /// `Corrupt` or `NotFound` where one is not there, or is not what it was.
+    pub(crate) fn check_files(root: &Root, noted: &[(&Group, Self)]) -> Result<()> {
+        let mut files: HashMap<&SharedFile, &Group> = HashMap::new();
+        for (group, note) in noted {
+            for file in &note.files {
+                files.entry(file).or_insert(group);
+            }
         }
+        let mut files: Vec<_> = files.into_iter().collect();
+        files.sort_by_key(|(file, _)| &file.path);
+        let check = |(file, group): &(&SharedFile, &Group)| {
+            file.check(root).map(drop).place(format!("referred to by {}", group.names.part()))
+        };
+        parallel::map(&files, check).map(drop)
+    }
+
+    /// The boxes of a group that were found, and where.
+    pub(crate) fn shared(self, group: &Group) -> SharedBoxes {
         let files = self.files.iter().map(SharedFile::entry).collect();
         let each = group.boxes.iter().zip(self.boxes).filter(|(_, noted)| !noted.pieces.is_empty());
         let boxes = each.map(|((tensor, region), Noted { sum, pieces })| SharedBox {
@@ -260,8 +268,7 @@ impl Note {
             sum,
             pieces,
         });
-        let boxes = boxes.collect();
-        Ok((written, SharedBoxes { rank: group.rank, files, boxes }))
+        SharedBoxes { rank: group.rank, files, boxes: boxes.collect() }
     }
 }
 
