@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use tch::Tensor;
 
-use crate::{Error, Result};
+use crate::{Error, Result, torch::attention::causal};
 
 /// Sizes that attention cannot see in shapes.
 #[derive(Debug, Clone, Copy)]
@@ -26,16 +26,9 @@ impl Heads {
         v: &Tensor,
         rotary: Option<&Rotary>,
     ) -> Result<Tensor> {
-        let (q, k, v) = (self.heads(q)?, self.heads(k)?, self.heads(v)?);
-        let (q, k) = match rotary {
-            Some(rotary) => (rotary.turn(&q, self.length)?, rotary.turn(&k, self.length)?),
-            None => (q, k),
-        };
-        let grouped = q.size() != k.size();
-        let (q, k, v) = (q.f_transpose(1, 2)?, k.f_transpose(1, 2)?, v.f_transpose(1, 2)?);
-        let none = None::<&Tensor>;
-        let mixed = Tensor::f_scaled_dot_product_attention(&q, &k, &v, none, 0.0, true, None, grouped)?;
-        Ok(mixed.f_transpose(1, 2)?.f_reshape([self.rows * self.length, -1])?)
+        let turns = rotary.map(|rotary| rotary.turns(self.length)).transpose()?;
+        let mixed = causal(&self.heads(q)?, &self.heads(k)?, &self.heads(v)?, turns.as_ref())?;
+        Ok(mixed.f_reshape([self.rows * self.length, -1])?)
     }
 
     /// `[rows, length, heads, head_dim]`
@@ -64,8 +57,8 @@ impl Rotary {
         Ok(Self { turns: Mutex::new(turns), longest: max_length })
     }
 
-    /// Turns `[rows, length, heads, head_dim]`.
-    fn turn(&self, x: &Tensor, length: i64) -> Result<Tensor> {
+    /// Cosines and sines of the first `length` positions.
+    fn turns(&self, length: i64) -> Result<Tensor> {
         if length > self.longest {
             return Err(Error::config(format!(
                 "a sequence of {length} tokens; the model knows {}",
@@ -73,13 +66,7 @@ impl Rotary {
             ))
             .hint("raise the model's max_length"));
         }
-        let turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner).f_narrow(0, 0, length)?;
-        let turns = turns.f_type_as(x)?.f_view_as_complex()?;
-        let mut pairs = x.size();
-        pairs.pop();
-        pairs.extend([-1, 2]);
-        let turned = x.f_reshape(&pairs)?.f_view_as_complex()?.f_mul(&turns)?;
-        Ok(turned.f_view_as_real()?.f_flatten(3, 4)?)
+        Ok(self.turns.lock().unwrap_or_else(PoisonError::into_inner).f_narrow(0, 0, length)?)
     }
 }
 

@@ -3,6 +3,7 @@
 use tch::{Kind, Tensor};
 
 use super::{Batch, Family, Model};
+use crate::torch::attention::causal;
 
 /// Logits, and the weights (leaves) that they are a function of.
 pub(super) fn logits(
@@ -44,13 +45,10 @@ impl Plain<'_> {
         Tensor::embedding(self.w(table), ids, -1, false, false)
     }
 
-    fn attention(&self, q: &Tensor, k: &Tensor, v: &Tensor, head_dim: i64) -> Tensor {
-        let (rows, length) = (self.batch.rows, self.batch.length);
-        let (q, k, v) = (q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2));
-        let grouped = q.size() != k.size();
-        Tensor::scaled_dot_product_attention(&q, &k, &v, None::<&Tensor>, 0.0, true, None, grouped)
-            .transpose(1, 2)
-            .reshape([rows * length, q.size()[1] * head_dim])
+    /// The models' own: it is compared with libtorch's where it is made.
+    fn attention(&self, q: &Tensor, k: &Tensor, v: &Tensor, turns: Option<&Tensor>) -> Tensor {
+        let width = q.size()[2] * q.size()[3];
+        causal(q, k, v, turns).unwrap().reshape([self.batch.rows * self.batch.length, width])
     }
 
     fn heads(&self, x: &Tensor, head_dim: i64) -> Tensor {
@@ -63,12 +61,6 @@ impl Plain<'_> {
         let eps = config["rms_norm_eps"].as_f64().unwrap();
         let norm = |x: &Tensor, name: &str| x.rms_norm([dim], None::<&Tensor>, eps) * self.w(name);
         let turns = turns(self.batch.length, head_dim, config["rope_theta"].as_f64().unwrap());
-        let turn = |x: Tensor| {
-            let mut pairs = x.size();
-            pairs.pop();
-            pairs.extend([head_dim / 2, 2]);
-            (x.view(pairs.as_slice()).view_as_complex() * &turns).view_as_real().flatten(3, 4)
-        };
         let mut x = self.embedding("tok_embeddings.weight", &self.batch.tokens.as_ref().unwrap().view([-1]));
         for layer in 0..self.number("num_hidden_layers") {
             let name = |what: &str| format!("layers.{layer}.{what}.weight");
@@ -76,9 +68,8 @@ impl Plain<'_> {
             let a = norm(&x, &name("attention_norm"));
             let (q, k, v) =
                 (linear(&a, "attention.wq"), linear(&a, "attention.wk"), linear(&a, "attention.wv"));
-            let q = turn(self.heads(&q, head_dim));
-            let k = turn(self.heads(&k, head_dim));
-            let a = self.attention(&q, &k, &self.heads(&v, head_dim), head_dim);
+            let [q, k, v] = [q, k, v].map(|it| self.heads(&it, head_dim));
+            let a = self.attention(&q, &k, &v, Some(&turns));
             x = &x + linear(&a, "attention.wo");
             let a = norm(&x, &name("ffn_norm"));
             let (gate, up) = (linear(&a, "feed_forward.w1"), linear(&a, "feed_forward.w3"));
@@ -116,7 +107,7 @@ impl Plain<'_> {
             let q = self.heads(&linear(&a, &name("attn.q_proj")), head_dim);
             let k = self.heads(&linear(&a, &name("attn.k_proj")), head_dim);
             let v = self.heads(&linear(&a, &name("attn.v_proj")), head_dim);
-            x = &x + summed(&self.attention(&q, &k, &v, head_dim), &name("attn.out_proj"));
+            x = &x + summed(&self.attention(&q, &k, &v, None), &name("attn.out_proj"));
             let a = norm(&x, &name("ln_2"));
             x = &x + summed(&linear(&a, &name("mlp.fc_in")).gelu("tanh"), &name("mlp.fc_out"));
         }
@@ -128,5 +119,5 @@ fn turns(length: i64, head_dim: i64, theta: f64) -> Tensor {
     let on = (Kind::Float, tch::Device::Cpu);
     let exponents = Tensor::arange_start_step(0, head_dim, 2, on) / head_dim as f64;
     let angles = Tensor::arange(length, on).outer(&Tensor::pow_scalar(theta, &exponents).reciprocal());
-    Tensor::polar(&angles.ones_like(), &angles).unsqueeze(1)
+    Tensor::polar(&angles.ones_like(), &angles).unsqueeze(1).view_as_real()
 }
