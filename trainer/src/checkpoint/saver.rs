@@ -1,7 +1,8 @@
 //! [`Saver`]: one rank's saves, behind the training.
 //!
 //! Invariants: one save is in flight at most; the lease on the shards is given back as soon as they are copied, whatever
-//! happens after; a failure is kept until it is asked for, and [`Saver::close`] asks.
+//! happens after; a failure is kept until it is asked for, and [`Saver::close`] asks; the thread that trains only takes the
+//! lease: the save is laid out, copied and written on the save's own.
 
 use std::{
     num::NonZeroUsize,
@@ -71,7 +72,7 @@ pub struct Saved {
     pub sequence: Option<u64>,
     /// Bytes that this rank wrote.
     pub bytes: u64,
-    /// Copying the shards: as long as the lease was held.
+    /// Laying out the save and copying the shards: as long as the lease was held.
     pub staging: Duration,
     /// Writing and hashing, up to this rank's part.
     pub writing: Duration,
@@ -113,25 +114,33 @@ impl Saver {
         self.flight.as_ref().is_some_and(|flight| !flight.is_finished())
     }
 
-    /// Begins a save of what `lease` holds; it is given back as soon as that is copied. The save before must have been taken
-    /// by [`Saver::finished`] or [`Saver::wait`].
+    /// Begins a save of what `lease` holds, by what `plan` says: it is asked for on the save's thread, and its failure is the
+    /// save's. The lease is given back as soon as everything is copied. The save before must have been taken by
+    /// [`Saver::finished`] or [`Saver::wait`].
     ///
     /// # Errors
     /// `Internal` when the one before was not taken; the system's, when no thread can be had.
-    pub fn begin(&mut self, plan: SavePlan, lease: Lease) -> Result<()> {
+    pub fn begin(
+        &mut self,
+        lease: Lease,
+        plan: impl FnOnce() -> Result<SavePlan> + Send + 'static,
+    ) -> Result<()> {
         if self.flight.is_some() {
             return Err(Error::internal("a save was begun before the outcome of the last was taken"));
         }
         let (options, hurry, staged) =
             (self.options.clone(), Arc::clone(&self.hurry), Arc::clone(&self.staged));
-        let name = format!("save-{}", plan.step());
+        let name = format!("save-{}", lease.step());
         let work = move || {
             let mut staged = staged.lock().map_err(|_| Error::internal("an earlier save panicked"))?;
             let began = Instant::now();
-            let extra = counts(lease.tensors(), plan.step());
-            let copied = extra.and_then(|extra| staged.fill(&plan, options.rank, lease.tensors(), &extra));
+            let copied = plan().and_then(|plan| {
+                let extra = counts(lease.tensors(), plan.step())?;
+                staged.fill(&plan, options.rank, lease.tensors(), &extra)?;
+                Ok(plan)
+            });
             drop(lease);
-            copied.and_then(|()| write(&options, &hurry, &plan, &staged, began.elapsed()))
+            copied.and_then(|plan| write(&options, &hurry, &plan, &staged, began.elapsed()))
         };
         self.flight = Some(thread::Builder::new().name(name).spawn(work)?);
         Ok(())

@@ -3,7 +3,7 @@
 use std::{
     collections::VecDeque,
     rc::Rc,
-    sync::atomic::Ordering,
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -58,7 +58,7 @@ pub(super) struct Rank<'a> {
     at: Coordinates,
     pub(super) state: Rc<State>,
     runtime: TpOps,
-    pub(super) described: Described,
+    pub(super) described: Arc<Described>,
     pub(super) run: RunState,
     pub(super) saver: Saver,
     pub(super) observer: &'a mut dyn Observer,
@@ -116,7 +116,7 @@ impl<'a> Rank<'a> {
             at,
             state,
             runtime,
-            described,
+            described: Arc::new(described),
             run,
             saver,
             observer,

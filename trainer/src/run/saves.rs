@@ -2,7 +2,7 @@
 //!
 //! Invariant: a failure is told to all ranks by the next report, whoever saw it first, so that all act on it at the same step.
 
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
 use super::{
     Ended, Summary,
@@ -24,9 +24,8 @@ impl Rank<'_> {
         }
         let back_pressure = began.elapsed();
         self.attempts += 1;
-        let plan = self.described.plan(&self.run, self.attempts)?;
-        let lease = self.state.lease()?;
-        self.saver.begin(plan, lease)?;
+        let (described, run, attempt) = (Arc::clone(&self.described), self.run.clone(), self.attempts);
+        self.saver.begin(self.state.lease()?, move || described.plan(&run, attempt))?;
         self.observer.saving(self.run.step, back_pressure)
     }
 
