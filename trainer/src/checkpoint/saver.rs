@@ -72,6 +72,8 @@ pub struct Saved {
     pub sequence: Option<u64>,
     /// Bytes that this rank wrote.
     pub bytes: u64,
+    /// Bytes that it did not write, as the checkpoint before has them.
+    pub shared: u64,
     /// Laying out the save and copying the shards: as long as the lease was held.
     pub staging: Duration,
     /// Writing and hashing, up to this rank's part.
@@ -211,7 +213,8 @@ fn write(
     let writing = began.elapsed();
     let began = Instant::now();
     let sequence = if options.rank == 0 { commit(options, hurry, &session).place(place())? } else { None };
-    Ok(Saved { step, sequence, bytes: done.bytes, staging, writing, committing: began.elapsed() })
+    let (bytes, shared) = (done.bytes, done.shared_bytes);
+    Ok(Saved { step, sequence, bytes, shared, staging, writing, committing: began.elapsed() })
 }
 
 fn commit(options: &SaverOptions, hurry: &AtomicBool, session: &Session) -> Result<Option<u64>> {

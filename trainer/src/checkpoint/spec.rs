@@ -1,8 +1,9 @@
 //! What a checkpoint of a run holds: parameters and both moments of each, where they lie, and what else is kept.
 
 use dcp::{
+    codec::Codecs,
     commit::{Finite, Label, Metrics, Seq},
-    save::{Replicas, SavePlan, SaveSpec},
+    save::{Replicas, SavePlan, SaveSpec, Sharing},
 };
 use fqn::{Dtype, Entry, PlacementRule, Registry, Role, Shape, TensorId};
 use reshard::{Mesh, Region, StageSplit};
@@ -20,6 +21,8 @@ pub struct Described {
     mesh: Mesh,
     split: StageSplit,
     extra: Map<String, Value>,
+    codecs: Codecs,
+    share: bool,
     epoch: u64,
     parent: Option<Seq>,
 }
@@ -36,6 +39,8 @@ impl Described {
             mesh,
             split,
             extra: Map::new(),
+            codecs: Codecs::NONE,
+            share: false,
             epoch: 0,
             parent: None,
         })
@@ -45,6 +50,13 @@ impl Described {
     #[must_use]
     pub fn with_extra(mut self, key: &str, value: Value) -> Self {
         self.extra.insert(key.to_owned(), value);
+        self
+    }
+
+    /// How tensors are compressed, and whether unchanged ones refer to the checkpoint before.
+    #[must_use]
+    pub fn stored(mut self, codecs: Codecs, share: bool) -> Self {
+        (self.codecs, self.share) = (codecs, share);
         self
     }
 
@@ -61,11 +73,12 @@ impl Described {
         &self.registry
     }
 
-    /// The plan of a save after `state.step` steps; `attempt` tells attempts at it apart.
+    /// The plan of a save after `state.step` steps; `attempt` tells attempts at it apart; `newest` is the run's newest
+    /// checkpoint, to which what is unchanged may refer: all ranks give the same.
     ///
     /// # Errors
     /// `Incompatible` for tensors that do not fit the mesh.
-    pub fn plan(&self, state: &RunState, attempt: u32) -> Result<SavePlan> {
+    pub fn plan(&self, state: &RunState, attempt: u32, newest: Option<Seq>) -> Result<SavePlan> {
         let spec = SaveSpec {
             run: self.run.clone(),
             registry: self.registry.clone(),
@@ -74,13 +87,13 @@ impl Described {
             objects: vec![state.object()?],
             step: state.step,
             extra: self.extra.clone(),
-            codecs: dcp::codec::Codecs::NONE,
+            codecs: self.codecs.clone(),
             epoch: Some(self.epoch),
             parent: self.parent,
             // What is held in copies is small (norms, ties), and copies that drift apart would go unseen.
             replicas: Replicas::ALL,
             metrics: metrics(state),
-            sharing: None,
+            sharing: newest.filter(|_| self.share).map(Sharing::with),
             salt: format!("{}.{attempt}", self.epoch),
         };
         SavePlan::new(spec).place(format!("save of step {}", state.step))

@@ -38,6 +38,9 @@ impl fmt::Debug for FirstBlob {
 
 impl Watch for FirstBlob {
     fn at(&self, moment: Moment<'_>) -> dcp::Result<()> {
+        if let Moment::Suspect { rank, why } = moment {
+            (self.say)(&format!("warn  save of step {}, rank {rank}: {why}", self.step));
+        }
         let Moment::FileDone { rank, path } = moment else { return Ok(()) };
         let first = self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(rank);
         let slow = self.slow.filter(|slow| slow.step == self.step);

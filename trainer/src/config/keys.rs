@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use dcp::codec::Codecs;
+
 use super::{
     lapse,
     sections::{Decay, Mode, OnDamage, OnSaveFailure, Resume, TransportKind},
@@ -42,6 +44,8 @@ pub enum Kind {
     Split,
     /// True or false.
     Flag,
+    /// How what is stored is compressed: a codec for all roles, or some by role.
+    Codecs,
 }
 
 /// Schedules by their canonical names.
@@ -108,6 +112,8 @@ keys! {
     "checkpoint.interval" Kind::Whole(0), "steps from save to save, and one at the end; 0: none at all";
     "checkpoint.keep_last" Kind::Whole(0), "checkpoints to keep; 0 keeps all";
     "checkpoint.grace" Kind::Time, "how long the data of a checkpoint that is no longer kept stays for those who read it";
+    "checkpoint.codec" Kind::Codecs, "compression of what is stored, for all roles or by role: none, zstd or planes; planes,param=none compresses the moments alone";
+    "checkpoint.share" Kind::Flag, "whether tensors that are as they were in the last checkpoint refer to it instead of being written again; its data then stays as long";
     "checkpoint.on_damage" Kind::Choice(OnDamage::NAMES), "when the newest checkpoint is damaged: resume from the one before, or stop";
     "checkpoint.on_save_failure" Kind::Choice(OnSaveFailure::NAMES), "when a background save failed";
     "checkpoint.resume" Kind::Choice(Resume::NAMES), "auto: from the newest checkpoint if there is one";
@@ -161,7 +167,7 @@ const LIKE: f64 = 0.8;
 impl Kind {
     /// Whether what stands on a command line is the text itself, not TOML.
     pub(super) const fn is_text(self) -> bool {
-        matches!(self, Self::Text | Self::Choice(_) | Self::Schedule | Self::Mesh | Self::Time)
+        matches!(self, Self::Text | Self::Choice(_) | Self::Schedule | Self::Mesh | Self::Time | Self::Codecs)
     }
 
     /// The value in its canonical form, if it is one that the key takes.
@@ -187,6 +193,7 @@ impl Kind {
                 Some(Value::Array(betas.into_iter().map(Value::Float).collect()))
             }
             Self::Flag => value.as_bool().map(Value::Boolean),
+            Self::Codecs => value.as_str()?.parse::<Codecs>().ok().map(|it| Value::from(it.to_string())),
             Self::Text => value.as_str().filter(|text| !text.trim().is_empty()).map(Value::from),
             Self::Choice(words) => value.as_str().filter(|text| words.contains(text)).map(Value::from),
             Self::Schedule => schedule(value.as_str()?).map(Value::from),
@@ -223,6 +230,9 @@ impl fmt::Display for Kind {
             Self::Number(least, below) => write!(f, "a number from {least} to {below:.0}"),
             Self::Betas => f.write_str("two numbers, each at least 0 and below 1, such as [0.9, 0.95]"),
             Self::Flag => f.write_str("true or false"),
+            Self::Codecs => {
+                f.write_str("none, zstd or planes, or some of them by role, such as \"planes,param=none\"")
+            }
             Self::Text => f.write_str("a text that is not empty"),
             Self::Choice(words) => write!(f, "{}", words.join(" or ")),
             Self::Schedule => write!(f, "{}, or the path of a .csv file", SCHEDULES.join(", ")),

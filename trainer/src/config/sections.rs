@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use dcp::codec::Codecs;
 use serde::{Deserialize, Serialize};
 
 use super::lapse;
@@ -285,6 +286,8 @@ pub struct Checkpoint {
     pub keep_last: u64,
     #[serde(with = "lapse")]
     pub grace: Duration,
+    pub codec: Codecs,
+    pub share: bool,
     pub on_damage: OnDamage,
     pub on_save_failure: OnSaveFailure,
     pub resume: Resume,
@@ -298,6 +301,8 @@ impl Default for Checkpoint {
             interval: 100,
             keep_last: 0,
             grace: Duration::from_secs(15 * 60),
+            codec: Codecs::NONE,
+            share: false,
             on_damage: OnDamage::Fallback,
             on_save_failure: OnSaveFailure::Stop,
             resume: Resume::Auto,

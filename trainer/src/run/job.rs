@@ -90,7 +90,9 @@ impl Job {
             self.outline.geometry.clone(),
             self.outline.split.clone(),
         )?;
-        let described = described.with_extra(crate::checkpoint::CONFIG, config);
+        let described = described
+            .with_extra(crate::checkpoint::CONFIG, config)
+            .stored(checkpoint.codec.clone(), checkpoint.share);
         Ok(match self.outline.model.hf_config() {
             serde_json::Value::Null => described,
             config => described.with_extra(dcp::formats::hf::EXTRA_CONFIG, config),

@@ -7,6 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use dcp::commit::Seq;
+
 use super::{
     Job, Observer, Terms,
     batches::Wants,
@@ -68,6 +70,8 @@ pub(super) struct Rank<'a> {
     pub(super) stall: Duration,
     /// Reading the samples of this step.
     reading: Duration,
+    /// The run's newest checkpoint, as far as all ranks know: the same on each.
+    pub(super) newest: Option<Seq>,
     pub(super) saved: VecDeque<Saved>,
     /// Saves that have ended, for the next report.
     pub(super) reports: Vec<SaveReport>,
@@ -124,6 +128,7 @@ impl<'a> Rank<'a> {
             attempts,
             stall,
             reading,
+            newest: choice.parent(),
             saved,
             reports: Vec::new(),
         })

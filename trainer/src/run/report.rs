@@ -28,6 +28,8 @@ pub(crate) struct Report {
 pub(crate) struct SaveReport {
     /// Its step.
     pub(crate) step: u64,
+    /// The number of its checkpoint, from the rank that committed it.
+    pub(crate) sequence: Option<u64>,
     /// Why it failed, if it did.
     pub(crate) failure: Option<String>,
 }
@@ -39,6 +41,8 @@ pub(crate) struct Verdict {
     pub(crate) loss: f32,
     /// Failures of saves: rank, step, why.
     pub(crate) failures: Vec<(usize, u64, String)>,
+    /// The number of the newest checkpoint that was committed since the last reports.
+    pub(crate) committed: Option<u64>,
     /// Whether some rank was asked to stop.
     pub(crate) stop: bool,
 }
@@ -93,6 +97,7 @@ fn judge(reports: &[Report], microbatches: usize, sums: Sums) -> Result<Verdict>
     Ok(Verdict {
         loss: total(losses, sums),
         failures: failures.collect(),
+        committed: reports.iter().flat_map(|report| &report.saves).filter_map(|save| save.sequence).max(),
         stop: reports.iter().any(|report| report.stop),
     })
 }
@@ -149,9 +154,12 @@ mod tests {
     fn one_rank_that_is_asked_to_stop_stops_all_and_failed_saves_are_known_to_all() {
         let mut reports = vec![report(&[(0, 1.0)]), report(&[])];
         reports[1].stop = true;
-        reports[1].saves = vec![SaveReport { step: 3, failure: Some("disk full".to_owned()) }];
+        let failed = SaveReport { step: 3, sequence: None, failure: Some("disk full".to_owned()) };
+        reports[0].saves = vec![SaveReport { step: 2, sequence: Some(7), failure: None }];
+        reports[1].saves = vec![failed];
         let verdict = judge(&reports, 1, Sums::Fast).unwrap();
         assert!(verdict.stop);
         assert_eq!(verdict.failures, [(1, 3, "disk full".to_owned())]);
+        assert_eq!(verdict.committed, Some(7));
     }
 }

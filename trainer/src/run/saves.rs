@@ -4,6 +4,8 @@
 
 use std::{sync::Arc, time::Instant};
 
+use dcp::commit::Seq;
+
 use super::{
     Ended, Summary,
     rank::Rank,
@@ -25,7 +27,8 @@ impl Rank<'_> {
         let back_pressure = began.elapsed();
         self.attempts += 1;
         let (described, run, attempt) = (Arc::clone(&self.described), self.run.clone(), self.attempts);
-        self.saver.begin(self.state.lease()?, move || described.plan(&run, attempt))?;
+        let newest = self.newest;
+        self.saver.begin(self.state.lease()?, move || described.plan(&run, attempt, newest))?;
         self.observer.saving(self.run.step, back_pressure)
     }
 
@@ -33,11 +36,12 @@ impl Rank<'_> {
     pub(super) fn note_save(&mut self, outcome: Result<Saved>) {
         match outcome {
             Ok(saved) => {
-                self.reports.push(SaveReport { step: saved.step, failure: None });
+                self.reports.push(SaveReport { step: saved.step, sequence: saved.sequence, failure: None });
                 self.saved.push_back(saved);
             }
             Err(error) => {
-                self.reports.push(SaveReport { step: self.run.step, failure: Some(error.to_string()) });
+                let (step, failure) = (self.run.step, Some(error.to_string()));
+                self.reports.push(SaveReport { step, sequence: None, failure });
             }
         }
     }
@@ -54,6 +58,8 @@ impl Rank<'_> {
         while let Some(saved) = self.saved.pop_front() {
             self.observer.saved(&saved)?;
         }
+        let committed = verdict.committed.and_then(|number| Seq::new(number).ok());
+        self.newest = committed.or(self.newest);
         self.failed(&verdict.failures)
     }
 
@@ -83,7 +89,7 @@ impl Rank<'_> {
         let reports = all.iter().map(|bytes| serde_json::from_slice::<Report>(bytes));
         for (rank, report) in reports.enumerate() {
             let report = report.map_err(|error| Error::internal(error.to_string()))?;
-            for SaveReport { step, failure } in report.saves {
+            for SaveReport { step, failure, .. } in report.saves {
                 failure.map_or(Ok(()), |why| self.failed(&[(rank, step, why)]))?;
             }
         }

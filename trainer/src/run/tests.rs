@@ -24,6 +24,7 @@ struct Watcher {
     curve: Curve,
     begun: Arc<Mutex<Vec<Begun>>>,
     warnings: Arc<Mutex<Vec<String>>>,
+    saved: Arc<Mutex<Vec<Saved>>>,
 }
 
 impl Observer for Watcher {
@@ -42,7 +43,8 @@ impl Observer for Watcher {
     fn saving(&mut self, _: u64, _: Duration) -> Result<()> {
         Ok(())
     }
-    fn saved(&mut self, _: &Saved) -> Result<()> {
+    fn saved(&mut self, saved: &Saved) -> Result<()> {
+        self.saved.lock().unwrap().push(saved.clone());
         Ok(())
     }
     fn warn(&mut self, text: &str) -> Result<()> {
@@ -66,6 +68,8 @@ struct Ran {
     curve: Vec<(u64, u32)>,
     begun: Vec<Begun>,
     warnings: Vec<String>,
+    /// Of all ranks.
+    saved: Vec<Saved>,
     summary: Result<Summary>,
 }
 
@@ -121,11 +125,12 @@ impl Place {
 
     fn run_model(&self, kind: &str, settings: &[(&str, &str)]) -> Ran {
         let (curve, begun, warnings) = (Curve::default(), Arc::default(), Arc::default());
+        let saved = Arc::<Mutex<Vec<Saved>>>::default();
         let summary = self.job(kind, settings).and_then(|job| {
             let watcher = |rank| {
                 let (curve, begun, warnings) =
                     (Arc::clone(&curve), Arc::clone(&begun), Arc::clone(&warnings));
-                Ok(Watcher { rank, curve, begun, warnings })
+                Ok(Watcher { rank, curve, begun, warnings, saved: Arc::clone(&saved) })
             };
             let limits =
                 Limits { step: Duration::from_secs(60), start: Duration::from_secs(60), ..Limits::default() };
@@ -136,6 +141,7 @@ impl Place {
             curve: taken(&curve),
             begun: std::mem::take(&mut *begun.lock().unwrap()),
             warnings: std::mem::take(&mut *warnings.lock().unwrap()),
+            saved: std::mem::take(&mut *saved.lock().unwrap()),
             summary,
         }
     }
@@ -337,4 +343,64 @@ fn the_last_two_checkpoints_stay_and_the_others_go_with_their_folders_after_the_
 fn step_folders(place: &Place) -> Vec<std::path::PathBuf> {
     let entries = std::fs::read_dir(place.path().join("root")).unwrap().flatten();
     entries.map(|entry| entry.path()).filter(|path| path.to_string_lossy().contains("step-")).collect()
+}
+
+#[test]
+fn a_run_with_compressed_checkpoints_goes_on_to_the_bit_and_they_say_how_they_are_compressed() {
+    let whole = curve("1x1x1", &[("lr_scheduler.decay_steps", "4")]);
+    let place = Place::new();
+    let settings = |steps, mesh| {
+        [
+            ("checkpoint.codec", "planes, param=none"),
+            ("lr_scheduler.decay_steps", "4"),
+            ("training.steps", steps),
+            ("parallelism.mesh", mesh),
+        ]
+    };
+    let first = place.run(&settings("2", "2x1x1"));
+    first.summary.unwrap();
+    let loader = dcp::load::Loader::newest(&open(&place), &"main".parse().unwrap()).unwrap();
+    assert_eq!(loader.catalog().codecs.as_deref(), Some("planes,param=none"));
+    assert!(loader.catalog().files.iter().any(dcp::FileEntry::is_coded));
+    let again = place.run(&settings("4", "1x2x1"));
+    again.summary.unwrap();
+    assert_eq!((again.begun[0].step, again.warnings), (2, vec![]));
+    assert_eq!([first.curve, again.curve].concat(), whole);
+}
+
+#[test]
+fn a_save_that_shares_does_not_write_again_what_has_not_changed() {
+    let bytes = |saved: &[Saved], step| {
+        let of_step = saved.iter().filter(|it| it.step == step);
+        of_step.fold((0, 0), |(bytes, shared), it| (bytes + it.bytes, shared + it.shared))
+    };
+    for (share, rate) in [("true", "0.0"), ("true", "1e-3"), ("false", "0.0")] {
+        let place = Place::new();
+        // Without a rate weights stay as they are, and moments don't.
+        let settings = |steps, mesh| {
+            [
+                ("checkpoint.share", share),
+                ("optimizer.lr", rate),
+                ("model.dim", "128"),
+                ("training.steps", steps),
+                ("parallelism.mesh", mesh),
+            ]
+        };
+        let first = place.run(&settings("2", "1x1x1"));
+        first.summary.unwrap();
+        let before = weights(&place);
+        let (all, _) = bytes(&first.saved, 2);
+        let again = place.run(&settings("4", "1x1x1"));
+        again.summary.unwrap();
+        let (written, shared) = bytes(&again.saved, 4);
+        // But for the headers of files.
+        assert!((written + shared).abs_diff(all) < 4096, "{share} {rate}: {written} + {shared}, {all}");
+        // Embedding and head: smaller tensors are always written.
+        let expected = if share == "true" && rate == "0.0" { 2 * 256 * 128 * 4 } else { 0 };
+        assert_eq!(shared, expected, "{share} {rate}: {shared} of {all}");
+        assert_eq!(weights(&place) == before, rate == "0.0");
+        let moved = place.run(&settings("6", "2x1x2"));
+        moved.summary.unwrap();
+        assert_eq!((moved.begun[0].step, moved.warnings), (4, vec![]));
+    }
 }
