@@ -42,6 +42,11 @@ pub(super) fn together(config: &Config) -> Result<()> {
         );
         return contradiction(said, "the rate must be up before it has fallen: warm up over fewer steps");
     }
+    // A save may refer to the checkpoint before the newest: that one has ended before all ranks know of it.
+    if config.checkpoint.share && config.checkpoint.keep_last == 1 {
+        let said = "checkpoint.share=true with checkpoint.keep_last=1: what a save refers to could go before it is committed";
+        return contradiction(said.to_owned(), "keep 2 or more, or 0 for all");
+    }
     faults(config)?;
     exact(config)?;
     split(&config.parallelism)

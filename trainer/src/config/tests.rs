@@ -120,6 +120,20 @@ fn wrong_values_are_refused_with_what_was_expected() {
         &["debug.nan_rank=1 is not on parallelism.mesh=1x1x1"],
     );
     refused(BASE, &["lr_scheduler.warmup_steps=500"], &["warmup_steps=500", "decay_steps=100"]);
+    let keep = |count: &str| ["checkpoint.share=true".to_owned(), format!("checkpoint.keep_last={count}")];
+    refused(BASE, &keep("1").each_ref().map(String::as_str), &["checkpoint.share=true", "keep_last=1"]);
+    given(BASE, &keep("2").each_ref().map(String::as_str)).unwrap();
+}
+
+#[test]
+fn codecs_are_given_for_all_roles_or_by_role_and_others_are_refused() {
+    for (text, written) in [("planes", "planes"), ("planes, param=none", "planes,param=none")] {
+        let codec = given(BASE, &[&format!("checkpoint.codec={text}")]).unwrap().config.checkpoint.codec;
+        assert_eq!(codec.to_string(), written);
+    }
+    refused(BASE, &["checkpoint.codec=lz4"], &["checkpoint.codec", "none, zstd or planes"]);
+    refused(BASE, &["checkpoint.codec=planes,weights=none"], &["checkpoint.codec", "none, zstd or planes"]);
+    assert!(given(BASE, &[]).unwrap().config.checkpoint.codec.is_none());
 }
 
 #[test]
