@@ -83,7 +83,9 @@ proptest! {
     fn elements_are_found_where_pieces_have_them(
         group in strategies::flat_group(), (which, a, b) in (any::<usize>(), any::<u64>(), any::<u64>())
     ) {
-        prop_assume!(!group.shapes().is_empty());
+        if group.shapes().is_empty() {
+            return Ok(());
+        }
         let tensor = which % group.shapes().len();
         let count = group.shapes()[tensor].elements().unwrap();
         let (a, b) = (a % (count + 1), b % (count + 1));
