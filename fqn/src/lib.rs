@@ -13,7 +13,8 @@
 //! - [`fold`] and [`pattern`] read, fold and match names; [`tie`] notes names that are one tensor;
 //! - [`baseline`] is the registry as JSON, and the check of a checkpoint against it;
 //! - [`preset`] gives names their placement and says what a mesh must divide;
-//! - [`dialect`] translates names, and [`region`] the element order that goes with them.
+//! - [`dialect`] translates names, and [`region`] the element order that goes with them;
+//! - [`stacking`] pairs experts and layers of their own with tensors that hold all of them.
 //!
 //! Invariants:
 //! - an [`Fqn`] is the state-dict key of the *unsplit* model; nothing here knows a rank;
@@ -60,6 +61,7 @@ pub mod preset;
 pub mod region;
 mod registry;
 mod shape;
+pub mod stacking;
 pub mod state_dict;
 pub mod tie;
 pub mod wrapper;

@@ -153,10 +153,19 @@ impl Template {
     /// The name with every hole filled; `None` where `captures` lacks one.
     #[must_use]
     pub fn fill(&self, captures: &Captures<'_>) -> Option<String> {
+        self.filled(|hole| captures.get(hole))
+    }
+
+    /// The name with every hole filled, one of them by a value of its own.
+    pub(crate) fn fill_with(&self, captures: &Captures<'_>, own: &str, value: &str) -> Option<String> {
+        self.filled(|hole| if hole == own { Some(value) } else { captures.get(hole) })
+    }
+
+    fn filled<'c>(&self, of: impl Fn(&str) -> Option<&'c str>) -> Option<String> {
         self.parts.iter().try_fold(String::new(), |mut name, part| {
             name.push_str(match part {
                 TemplatePart::Literal(text) => text,
-                TemplatePart::Hole(hole) => captures.get(hole)?,
+                TemplatePart::Hole(hole) => of(hole)?,
             });
             Some(name)
         })
