@@ -4,9 +4,7 @@
 use std::{borrow::Cow, hint::black_box, time::Instant};
 
 use fqn::{Dtype, Entry, Fqn, Registry, Role, Shape};
-use reshard::{
-    Budget, Cost, Index, Layout, Mesh, Moves, Region, StageSplit, Strided, copy_region, coverage, flat,
-};
+use reshard::{Cost, Index, Layout, Mesh, Moves, Region, StageSplit, Strided, copy_region, coverage, flat};
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
@@ -109,10 +107,8 @@ fn plan_of_two_million() -> Outcome<()> {
         (0..registry.len()).flat_map(|at| layout.shards(at)).map(|(s, _)| s.region.elements()).sum::<u64>()
     };
     timed("  walking them", walk);
-    let budget = Budget { max_memory: 512 << 20, part_bytes: 8 << 20 };
     let of = |at: usize| Cow::Borrowed(chunks.get(at).map_or(&[][..], Vec::as_slice));
-    let (cost, counted) =
-        timed("cost of the plan", || Cost::count(&registry, Some(&from), &layout, of, budget));
+    let (cost, counted) = timed("cost of the plan", || Cost::count(&registry, Some(&from), &layout, of));
     let cost = cost?;
     println!("  {} moves, {} reads; layout and cost {:.2} s", cost.moves, cost.reads, laid + counted);
     Ok(())

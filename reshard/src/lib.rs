@@ -59,5 +59,5 @@ pub use layout::{
 };
 pub use mesh::{Mesh, MeshError};
 pub use moves::{Move, MoveError, Moves};
-pub use plan::{Budget, Cost, Plan, PlanError};
+pub use plan::{Cost, Plan, PlanError};
 pub use region::{Region, RegionError};

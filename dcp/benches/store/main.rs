@@ -8,13 +8,17 @@
 //!  scale FOLDER             plan, check and write the manifest of a 405B model on 8,960 ranks into FOLDER
 //!  open FOLDER              opens the newest checkpoint of a root, or a step's folder
 //!  root FOLDER              an empty root
+//!  relay FROM TO            floor of a reshard: reads, writes and two SHA-256 of each MiB of FROM's blobs, all cores
+//!  share ROOT RANKS         one rank's columns of every matrix of a root's newest checkpoint, read alone and by blocks
 //!  many FOLDER COUNT        a root with one checkpoint of so many small tensors
 //!  commits FOLDER COUNT     so many commits more in that root's log, the last of them real
 //! ```
 
 mod commits;
 mod prints;
+mod relay;
 mod scale;
+mod share;
 mod state;
 mod turns;
 
@@ -34,6 +38,8 @@ fn main() -> Result<(), Any> {
         ["scale", folder] => scale::write(folder)?,
         ["open", folder] => scale::open(folder)?,
         ["root", folder] => commits::root(folder)?,
+        ["relay", from, to] => relay::relay(from, to)?,
+        ["share", root, ranks] => share::read(root, ranks.parse()?)?,
         ["many", folder, count] => commits::many(folder, count.parse()?)?,
         ["commits", folder, count] => commits::commits(folder, count.parse()?)?,
         _ => {

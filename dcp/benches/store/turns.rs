@@ -36,7 +36,7 @@ use crate::{
     timed,
 };
 
-const PIECE: usize = 1 << 20;
+pub(crate) const PIECE: usize = 1 << 20;
 
 /// Serves turns until stdin ends.
 pub(crate) fn serve(gigabytes: &str) -> Result<(), Any> {
@@ -200,7 +200,7 @@ fn read(folder: &Path) -> Result<usize, Any> {
     Ok(usize::try_from(files.iter().map(|(_, len)| len).sum::<u64>())?)
 }
 
-fn list(folder: &Path, files: &mut Vec<(fs::File, u64)>) -> Result<(), Any> {
+pub(crate) fn list(folder: &Path, files: &mut Vec<(fs::File, u64)>) -> Result<(), Any> {
     let mut entries: Vec<PathBuf> =
         fs::read_dir(folder)?.map(|it| Ok(it?.path())).collect::<io::Result<_>>()?;
     entries.sort();
@@ -226,7 +226,7 @@ fn on_threads(count: usize, work: impl Fn(usize) -> Result<(), Any> + Sync) -> R
 }
 
 /// The SHA-256 of one or two pieces.
-fn hash<'p>(mut pieces: impl Iterator<Item = &'p [u8]>) {
+pub(crate) fn hash<'p>(mut pieces: impl Iterator<Item = &'p [u8]>) {
     match (pieces.next(), pieces.next()) {
         (Some(one), Some(other)) => drop(std::hint::black_box(Sha256Digest::of_two(one, other))),
         (Some(one), None) => drop(std::hint::black_box(Sha256Digest::of(one))),
@@ -234,7 +234,7 @@ fn hash<'p>(mut pieces: impl Iterator<Item = &'p [u8]>) {
     }
 }
 
-fn cores() -> Result<usize, Any> {
+pub(crate) fn cores() -> Result<usize, Any> {
     Ok(thread::available_parallelism()?.get())
 }
 

@@ -28,6 +28,7 @@ pub(crate) mod checks;
 pub(crate) mod cover;
 mod cuts;
 mod file;
+mod forecast;
 pub(crate) mod gather;
 pub(crate) mod grid;
 mod lane;
@@ -47,6 +48,7 @@ mod tests;
 #[cfg(test)]
 pub(crate) use tests::testing;
 
+pub use forecast::Forecast;
 pub use options::{LEAST_MEMORY, Report, RunOptions, Verify};
 pub use plan::{CopyPlan, SourceRef};
 pub use read::{RegionReader, read_region};

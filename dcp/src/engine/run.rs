@@ -30,7 +30,7 @@ use super::{
     tensors::Tensors,
 };
 use crate::{
-    Cancel, Committed, Error, ErrorKind, FileDone, FileEntry, Place, Progress, Result, Sink, Source,
+    Cancel, Catalog, Committed, Error, ErrorKind, FileDone, FileEntry, Place, Progress, Result, Sink, Source,
     TargetLayout, Written,
     fingerprint::{Fingerprint, FingerprintSum},
 };
@@ -101,11 +101,7 @@ pub fn run_share(
     let tensors = Tensors::new(source.catalog());
     let jobs = plan.jobs(source.catalog(), &tensors)?;
     let coded = !plan.spec.codecs.is_none();
-    let per_thread = PER_THREAD
-        + if jobs.iter().any(|job| job.cast.is_some()) { PER_CAST } else { 0 }
-        + if coded { PER_ENCODER } else { 0 }
-        + if source.catalog().files.iter().any(FileEntry::is_coded) { PER_DECODER } else { 0 };
-    let budget = Budget::new(options, per_thread)?;
+    let budget = Budget::new(options, per_thread(plan, source.catalog()))?;
     let layout = sink.layout(&plan.spec)?;
     let work = piecework(&jobs, &layout)?;
     let finished = finished(sink, &layout)?;
@@ -166,6 +162,14 @@ pub fn run_share(
         fingerprints: ids.zip(fingerprints).collect(),
     };
     Ok((ending, report))
+}
+
+/// Bytes that a thread holds beside the cache.
+pub(super) fn per_thread(plan: &CopyPlan, catalog: &Catalog) -> u64 {
+    PER_THREAD
+        + if plan.sources.iter().any(|source| source.cast.is_some()) { PER_CAST } else { 0 }
+        + if plan.spec.codecs.is_none() { 0 } else { PER_ENCODER }
+        + if catalog.files.iter().any(FileEntry::is_coded) { PER_DECODER } else { 0 }
 }
 
 /// What threads share.

@@ -4,7 +4,10 @@ use bytes::Bytes;
 use fqn::TensorId;
 use reshard::Region;
 
-use super::good::{self, Level};
+use super::{
+    good::{self, Level},
+    group::GroupReader,
+};
 use crate::{
     Catalog, Error, ErrorKind, Finding, ObjectEntry, Place, Result, Source,
     commit::{Checkpoint, Label, Log, Seq},
@@ -96,6 +99,13 @@ impl Loader {
         BoxReader { catalog: self.catalog(), reader: RegionReader::new(&self.source, Verify::Records) }
     }
 
+    /// Begins to read boxes without the blocks around them, for a group of ranks that prove them together: see [`GroupReader`].
+    #[must_use]
+    pub fn group_reader(&self) -> GroupReader<'_> {
+        let reader = RegionReader::new(&self.source, Verify::None);
+        GroupReader::new(BoxReader { catalog: self.catalog(), reader })
+    }
+
     /// Checks it as [`super::newest_good`] does: everything that is wrong with it, worst first; none of severity `Error` when it
     /// is good.
     ///
@@ -113,7 +123,7 @@ pub struct BoxReader<'a> {
     reader: RegionReader<'a>,
 }
 
-impl BoxReader<'_> {
+impl<'a> BoxReader<'a> {
     /// Fills `bytes` with a box: row-major, packed, little-endian.
     ///
     /// # Errors
@@ -155,7 +165,11 @@ impl BoxReader<'_> {
         self.reader.counts()
     }
 
-    fn position(&self, tensor: &TensorId) -> Result<usize> {
+    pub(super) const fn catalog(&self) -> &'a Catalog {
+        self.catalog
+    }
+
+    pub(super) fn position(&self, tensor: &TensorId) -> Result<usize> {
         let missing = || {
             let text = format!(
                 "{tensor} is not in the checkpoint, which has {} tensors",

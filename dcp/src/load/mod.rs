@@ -8,12 +8,16 @@
 //! so nobody loads another one, whatever is committed in the meantime. What to do about a damaged newest one (fall back, or
 //! stop) is the caller's policy: [`newest_good`] only tells what it found.
 //!
-//! Invariants: no byte that a block table covers is handed out unproven; the manifest is the one that the record names.
+//! A group of ranks that cut columns may read its own bytes alone and prove them together, by fingerprints: [`GroupReader`].
+//!
+//! Invariants: a [`BoxReader`] hands out no byte unproven that a block table covers; the manifest is the one that the record names.
 
 mod good;
+mod group;
 mod loader;
 #[cfg(test)]
 mod tests;
 
 pub use good::{Found, Level, NewestGood, Skipped, newest_good};
+pub use group::GroupReader;
 pub use loader::{BoxReader, Loader};

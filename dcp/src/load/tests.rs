@@ -88,7 +88,7 @@ fn three() -> (tempfile::TempDir, Root, Vec<Whole>) {
 }
 
 /// The only file of a step whose name contains `part`.
-fn file(folder: &Path, root: &Root, step: u64, part: &str) -> PathBuf {
+pub(super) fn file(folder: &Path, root: &Root, step: u64, part: &str) -> PathBuf {
     let listed = root.list(None).unwrap();
     let step = format!("step-{step:08}-");
     let found =

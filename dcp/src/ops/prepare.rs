@@ -14,7 +14,7 @@ use std::{
 
 use fqn::{Dtype, Entry, Fqn, RegionMap, Registry, TensorId, dialect, pattern::Pattern};
 use reshard::{
-    Budget, Cost, Layout, Mesh, Plan, Region, StageSplit,
+    Cost, Layout, Mesh, Plan, Region, StageSplit,
     plan::{PLAN_VERSION, TensorRule},
 };
 use serde::Serialize;
@@ -24,8 +24,8 @@ use crate::{
     Catalog, Error, ErrorKind, Format, ObjectEntry, ReshardRule, Result, TargetSpec, TargetTensor,
     codec::Codecs,
     digest::{Sha256Digest, Sha256Hasher},
-    engine::{CopyPlan, RowMap, RowRun, SourceRef},
-    formats::fit,
+    engine::{CopyPlan, Forecast, RowMap, RowRun, RunOptions, SourceRef},
+    formats::{fit, native},
 };
 
 /// What a conversion, a reshard or an export shall do.
@@ -57,8 +57,8 @@ pub struct Request {
     pub codecs: Codecs,
     /// Options of the target beyond the format, as text: part of the plan's digest.
     pub target: String,
-    /// Memory bound, for the cost.
-    pub max_memory: u64,
+    /// With what it will be run: the cost says what that takes.
+    pub run: RunOptions,
 }
 
 /// Which names to write.
@@ -127,7 +127,7 @@ impl Request {
             extra: serde_json::Map::new(),
             codecs: Codecs::NONE,
             target: String::new(),
-            max_memory: 512 << 20,
+            run: RunOptions::default(),
         }
     }
 
@@ -201,6 +201,7 @@ pub fn prepare(catalog: &Catalog, request: &Request) -> Result<Prepared> {
     };
     let sources = sources(&chosen, &named.registry, &maps, request)?;
     let copy = fitted(catalog, spec, sources, request.format, &mut notes);
+    forecast(&mut plan.cost, &copy, catalog, request)?;
     Ok(Prepared { plan, copy, named, stages: layout.stages().sizes(), notes })
 }
 
@@ -436,13 +437,23 @@ fn cost(
         let source = chosen.positions.get(at).and_then(|&at| catalog.tensors.get(at));
         Cow::Owned(source.map(|s| s.chunks.regions().collect()).unwrap_or_default())
     };
-    let budget = Budget { max_memory: request.max_memory.max(1), part_bytes: 8 << 20 };
     let from = request.from.as_ref().or(catalog.mesh.as_ref());
-    Cost::count(&named.registry, from, layout, chunks, budget).map_err(|e| {
+    Cost::count(&named.registry, from, layout, chunks).map_err(|e| {
         Error::new(ErrorKind::Corrupt, e.to_string())
             .caused_by(e)
             .hint("the checkpoint does not hold every element exactly once; `ckpt verify` lists all gaps and overlaps")
     })
+}
+
+/// What the engine will take for it.
+fn forecast(cost: &mut Cost, copy: &CopyPlan, catalog: &Catalog, request: &Request) -> Result<()> {
+    let file_bytes = if request.format == Format::Native { native::BLOB } else { u64::MAX };
+    let forecast = Forecast::of(copy, catalog, &request.run, file_bytes)?;
+    cost.passes = forecast.passes;
+    cost.peak_memory = forecast.peak_memory;
+    cost.read_amplification = forecast.read_amplification;
+    cost.enough_memory = forecast.enough_memory;
+    Ok(())
 }
 
 fn objects(catalog: &Catalog, request: &Request, notes: &mut Vec<String>) -> Result<Vec<ObjectEntry>> {

@@ -1,4 +1,5 @@
-//! [`Cost`]: bytes, reads, passes and memory of a plan, counted from the same moves that an engine will make.
+//! [`Cost`]: bytes and reads of a plan, counted from the same moves that an engine will make. How often it goes over the source, and in
+//! how much memory, only the engine knows.
 
 use fqn::Registry;
 use serde::{Deserialize, Serialize};
@@ -9,15 +10,6 @@ use super::{
     fold::Folding,
 };
 use crate::{Layout, LayoutRank, Mesh, MoveError, Region};
-
-/// What an engine may use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Budget {
-    /// Bytes of memory, all buffers together.
-    pub max_memory: u64,
-    /// Bytes buffered for each target that is open for writing.
-    pub part_bytes: u64,
-}
 
 /// What a plan takes.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -31,10 +23,14 @@ pub struct Cost {
     pub reads: u64,
     /// Boxes copied.
     pub moves: u64,
-    /// Passes over the source: more than 1 where open targets × part size exceed half the memory.
+    /// Passes over the source: as the engine that is to run it says; 0 before it is asked.
     pub passes: u64,
-    /// Estimate of the memory used at most.
+    /// Memory of buffers and cache at most, as the engine says.
     pub peak_memory: u64,
+    /// Bytes read for each byte of `bytes_read` at most, as the engine says.
+    pub read_amplification: f64,
+    /// Memory with which nothing is read twice for want of it, as the engine says.
+    pub enough_memory: u64,
     /// Most bytes that one rank's files take, relative to the mean.
     pub write_imbalance: f64,
     /// Most bytes that one rank of the target mesh holds, relative to the mean.
@@ -69,7 +65,6 @@ impl Cost {
         from: Option<&Mesh>,
         target: &Layout,
         chunks: impl Fn(usize) -> std::borrow::Cow<'a, [Region]>,
-        budget: Budget,
     ) -> Result<Self, PlanError> {
         let mut cost = Self {
             write_imbalance: target.write_imbalance(),
@@ -89,15 +84,6 @@ impl Cost {
         }
         cost.bytes_read = cost.bytes_written;
         cost.folds = folding.finish();
-        cost.weigh(target, budget);
         Ok(cost)
-    }
-
-    fn weigh(&mut self, target: &Layout, budget: Budget) {
-        let open = target.ranks().iter().filter(|rank| rank.written > 0).count() as u64;
-        let half = (budget.max_memory / 2).max(1);
-        let buffers = open.saturating_mul(budget.part_bytes);
-        self.passes = buffers.div_ceil(half).max(1);
-        self.peak_memory = buffers.min(half).saturating_add(half).min(self.bytes_written.saturating_mul(2));
     }
 }

@@ -8,6 +8,6 @@ mod symbolic;
 #[cfg(test)]
 mod tests;
 
-pub use cost::{Budget, Cost, PlanError};
+pub use cost::{Cost, PlanError};
 pub use fold::Fold;
 pub use symbolic::{PLAN_VERSION, Plan, TensorRule};

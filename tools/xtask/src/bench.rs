@@ -1,12 +1,16 @@
 //! Speed and memory of `ckpt`, as ratios within one run: against what a user would use instead on the same data, and
-//! against a floor measured beside it. How is in [`convert`]. The trainer's is in [`trainer`], the store's in [`store`].
+//! against a floor measured beside it. How is in [`convert`]. The trainer's is in [`trainer`], the store's in [`store`], that of resharding in
+//! [`reshard`].
 //!
 //! A folder in memory takes the disk out of it. On a disk, `ckpt` makes what it writes durable, which neither torch nor
 //! `cp` does: there the disk's speed is part of our time and not of theirs.
 
 pub(crate) mod codecs;
 mod convert;
+mod figure;
+mod ground;
 mod measurement;
+pub(crate) mod reshard;
 mod rows;
 mod served;
 pub(crate) mod store;
@@ -167,24 +171,8 @@ impl Bench {
         command
     }
 
-    /// Runs `inner` under `measured.py`; an error if it fails.
     fn measure(&self, inner: &Command) -> Result<Measured, Error> {
-        let mut outer = self.script("measured.py", &[]);
-        outer.arg(inner.get_program()).args(inner.get_args());
-        for (name, value) in inner.get_envs() {
-            match value {
-                Some(value) => outer.env(name, value),
-                None => outer.env_remove(name),
-            };
-        }
-        let output = process::output(&mut outer)?;
-        let measured = Measured::read(&output.stdout)
-            .map_err(|source| Error::Answer { command: process::shown(inner), source })?;
-        if measured.code == 0 {
-            return Ok(measured);
-        }
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        Err(process::failed(inner, &format!("exit code {}", measured.code), &said))
+        measured(&self.environment, inner)
     }
 
     fn clear(&self, name: &str) -> Result<(), Error> {
@@ -194,4 +182,30 @@ impl Bench {
         }
         Ok(())
     }
+}
+
+/// Runs `inner` under `measured.py`, in its folder; an error if it fails.
+fn measured(environment: &Environment, inner: &Command) -> Result<Measured, Error> {
+    let mut outer = environment.python();
+    outer
+        .arg(repository::root().join("tests/python/measured.py"))
+        .arg(inner.get_program())
+        .args(inner.get_args());
+    if let Some(folder) = inner.get_current_dir() {
+        outer.current_dir(folder);
+    }
+    for (name, value) in inner.get_envs() {
+        match value {
+            Some(value) => outer.env(name, value),
+            None => outer.env_remove(name),
+        };
+    }
+    let output = process::output(&mut outer)?;
+    let measured = Measured::read(&output.stdout)
+        .map_err(|source| Error::Answer { command: process::shown(inner), source })?;
+    if measured.code == 0 {
+        return Ok(measured);
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(process::failed(inner, &format!("exit code {}", measured.code), &said))
 }

@@ -76,6 +76,8 @@ enum Benchmark {
     Ckpt(bench::Options),
     /// The native store: saves, verification, fingerprints, large manifests, long logs
     Store(bench::store::Options),
+    /// A checkpoint on another mesh: beside torch's load and save, and beside floors
+    Reshard(bench::reshard::Options),
     /// The store's codecs on weights and moments of a model that was really trained
     Codecs(bench::codecs::Options),
     /// A training step of the trainer, without saves and with them
@@ -104,6 +106,7 @@ fn run(chore: Chore) -> Result<ExitCode, Error> {
         Chore::Test { arguments } => done(|| test::run(&arguments)),
         Chore::Bench { what: Benchmark::Ckpt(options) } => done(|| bench::run(&options)),
         Chore::Bench { what: Benchmark::Store(options) } => done(|| bench::store::run(&options)),
+        Chore::Bench { what: Benchmark::Reshard(options) } => done(|| bench::reshard::run(&options)),
         Chore::Bench { what: Benchmark::Codecs(options) } => done(|| bench::codecs::run(&options)),
         Chore::Bench { what: Benchmark::Trainer(options) } => done(|| bench::trainer::run(&options)),
         Chore::Proof(proof) => done(|| prove::one(&proof)),

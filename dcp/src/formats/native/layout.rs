@@ -31,7 +31,7 @@ use crate::{
 pub(super) const LAYOUT: &str = "native layout 1";
 
 /// Bytes after which a blob is closed. A store that takes bytes in order only holds as many back, so that boxes may come in any order.
-const BLOB: u64 = 512 << 20;
+pub(crate) const BLOB: u64 = 512 << 20;
 
 /// A blob of the layout.
 #[derive(Debug, Clone)]

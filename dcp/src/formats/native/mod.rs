@@ -43,6 +43,7 @@ pub(crate) use catalog::manifest_of_parts;
 pub use facts::{CommitFacts, utc};
 pub(crate) use files::nanoseconds;
 pub(crate) use fill::{Closed, Fill, Put};
+pub(crate) use layout::BLOB;
 pub(crate) use objects::ObjectBlob;
 pub use open::{open, open_in, open_record, open_root};
 #[cfg(any(test, feature = "testing"))]

@@ -21,15 +21,16 @@ mod absolute;
 mod saves;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use serde::Serialize;
 
-use super::Spread;
+use super::figure::{Figure, Target};
+use super::ground::{answer, ckpt, fresh, load, program, scratch, text};
 use crate::error::Error;
 use crate::python::{self, Environment};
-use crate::{process, repository, test};
+use crate::repository;
 
 /// What to measure, and how.
 #[derive(Debug, clap::Args)]
@@ -78,24 +79,6 @@ impl Row {
     const USUAL: [Self; 5] = [Self::Save, Self::Disk, Self::Prints, Self::Inspect, Self::Scale];
 }
 
-/// One figure and what it is held against.
-#[derive(Debug, Serialize)]
-struct Figure {
-    what: String,
-    unit: &'static str,
-    value: Spread,
-    /// The target, and whether it is an upper bound.
-    target: Option<Target>,
-    met: Option<bool>,
-}
-
-#[derive(Clone, Copy, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Target {
-    AtMost(f64),
-    AtLeast(f64),
-}
-
 /// All figures.
 #[derive(Debug, Serialize)]
 struct Report {
@@ -104,35 +87,6 @@ struct Report {
     load: Option<f64>,
     rounds: u32,
     figures: Vec<Figure>,
-}
-
-impl Figure {
-    fn new(what: impl Into<String>, unit: &'static str, value: Spread, target: Option<Target>) -> Self {
-        let met = target.map(|target| match target {
-            Target::AtMost(most) => value.median <= most,
-            Target::AtLeast(least) => value.median >= least,
-        });
-        let figure = Self { what: what.into(), unit, value, target, met };
-        figure.print();
-        figure
-    }
-
-    fn print(&self) {
-        let target = match self.target {
-            Some(Target::AtMost(most)) => format!("at most {most}"),
-            Some(Target::AtLeast(least)) => format!("at least {least}"),
-            None => String::new(),
-        };
-        let met = match self.met {
-            Some(true) => "met",
-            Some(false) => "NOT MET",
-            None => "",
-        };
-        println!(
-            "  {:<62} {:>9.3} {:<6} ({:.3} to {:.3})  {target} {met}",
-            self.what, self.value.median, self.unit, self.value.least, self.value.most
-        );
-    }
 }
 
 /// Everything that rows need.
@@ -179,46 +133,6 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
-/// An empty folder of our own below this one.
-fn scratch(folder: &Path) -> Result<PathBuf, Error> {
-    fs::create_dir_all(folder).map_err(Error::path("create", folder))?;
-    let folder = fs::canonicalize(folder).map_err(Error::path("find", folder))?;
-    let own = folder.join(format!("ckpt-bench-store-{}", std::process::id()));
-    fs::create_dir_all(&own).map_err(Error::path("create", &own))?;
-    Ok(own)
-}
-
-/// Builds our half; where it is.
-fn program() -> Result<PathBuf, Error> {
-    let mut command =
-        test::cargo(&["bench", "--package", "dcp", "--features", "testing", "--bench", "store"]);
-    command
-        .args(["--no-run", "--message-format", "json-render-diagnostics"])
-        .stderr(std::process::Stdio::inherit());
-    let output = process::output(&mut command)?;
-    if !output.status.success() {
-        return Err(process::failed(&command, &output.status.to_string(), "the build failed"));
-    }
-    let messages = output.stdout.split(|byte| *byte == b'\n');
-    let messages = messages.filter_map(|line| serde_json::from_slice::<serde_json::Value>(line).ok());
-    let mut built = messages.filter(|message| message["target"]["name"] == "store");
-    let path = built.find_map(|message| message["executable"].as_str().map(PathBuf::from));
-    path.ok_or_else(|| process::failed(&command, "no program", "cargo did not say where it built it"))
-}
-
-fn ckpt() -> Result<PathBuf, Error> {
-    process::run(
-        &mut test::cargo(&["build", "--release", "--quiet", "--package", "ckpt"]),
-        "the build failed",
-    )?;
-    Ok(super::target_folder().join("release").join(format!("ckpt{}", std::env::consts::EXE_SUFFIX)))
-}
-
-/// Mean number of runnable threads in the last minute.
-fn load() -> Option<f64> {
-    fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
-}
-
 impl Bench<'_> {
     fn row(&self, row: Row) -> Result<Vec<Figure>, Error> {
         match row {
@@ -244,45 +158,6 @@ impl Bench<'_> {
 
     /// The answer of our program.
     fn answer(&self, words: &[&str]) -> Result<serde_json::Value, Error> {
-        let mut command = self.ours(words);
-        let output = process::output(&mut command)?;
-        if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            return Err(process::failed(&command, &output.status.to_string(), &said));
-        }
-        let line = output.stdout.trim_ascii_end().rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
-        serde_json::from_slice(line)
-            .map_err(|source| Error::Answer { command: process::shown(&command), source })
-    }
-}
-
-/// An empty folder.
-fn fresh(folder: &Path) -> Result<(), Error> {
-    if folder.exists() {
-        fs::remove_dir_all(folder).map_err(Error::path("remove", folder))?;
-    }
-    fs::create_dir_all(folder).map_err(Error::path("create", folder))
-}
-
-/// A path as text.
-fn text(path: &Path) -> Result<&str, Error> {
-    path.to_str().ok_or_else(|| Error::Missing {
-        what: "a folder whose name is text".to_owned(),
-        remedy: format!("choose another than {}", path.display()),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_target_is_met_on_its_own_side_only() {
-        let of = |value, target| Figure::new("x", "s", Spread::of([value]), Some(target)).met;
-        assert_eq!(of(1.0, Target::AtMost(2.0)), Some(true));
-        assert_eq!(of(3.0, Target::AtMost(2.0)), Some(false));
-        assert_eq!(of(3.0, Target::AtLeast(2.0)), Some(true));
-        assert_eq!(of(1.0, Target::AtLeast(2.0)), Some(false));
-        assert_eq!(of(f64::NAN, Target::AtMost(2.0)), Some(false));
+        answer(&self.program, words)
     }
 }

@@ -9,7 +9,7 @@ use reshard::Mesh;
 
 use super::target::Target as Place;
 use super::worker::{self, Worker};
-use super::{Context, Opened};
+use super::{Context, Opened, run_options};
 use crate::cli::{self, Naming, Writing};
 use crate::target::Target;
 use crate::verbs::{facts, pattern};
@@ -160,7 +160,7 @@ impl<'a> Job<'a> {
             drop_per_rank: self.writing.drop_per_rank,
             codecs: self.codec.cloned().unwrap_or_default(),
             target: format!("{} {:?}", target.location, self.max_shard_size),
-            max_memory: context.global.max_memory,
+            run: run_options(context),
             ..Request::new(self.format)
         })
     }

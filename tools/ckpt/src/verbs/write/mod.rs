@@ -75,11 +75,7 @@ fn write(
     share: Share,
 ) -> Result<Outcome> {
     let mut sink = target.sink(job, opened, prepared, share)?;
-    let options = RunOptions {
-        max_memory: context.global.max_memory,
-        threads: verify::threads(context),
-        ..RunOptions::default()
-    };
+    let options = run_options(context);
     let source = &*opened.source;
     let (progress, cancel) = (&*context.progress, &context.cancel);
     let done = engine::run_share(source, &mut *sink, &prepared.copy, &options, progress, cancel);
@@ -95,6 +91,15 @@ fn write(
         outcome.verified = Some(proven);
     }
     Ok(outcome)
+}
+
+/// With what the engine works.
+fn run_options(context: &Context<'_>) -> RunOptions {
+    RunOptions {
+        max_memory: context.global.max_memory,
+        threads: verify::threads(context),
+        ..RunOptions::default()
+    }
 }
 
 /// A copy of a checkpoint beside itself, in the same layout, is nobody's wish.

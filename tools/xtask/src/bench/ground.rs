@@ -1,0 +1,76 @@
+//! What measurements stand on: folders of their own, and the programs that are measured, built optimised.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::error::Error;
+use crate::{process, repository, test};
+
+/// An empty folder of our own below this one.
+pub(super) fn scratch(folder: &Path) -> Result<PathBuf, Error> {
+    fs::create_dir_all(folder).map_err(Error::path("create", folder))?;
+    let folder = fs::canonicalize(folder).map_err(Error::path("find", folder))?;
+    let own = folder.join(format!("ckpt-bench-store-{}", std::process::id()));
+    fs::create_dir_all(&own).map_err(Error::path("create", &own))?;
+    Ok(own)
+}
+
+/// Builds our half; where it is.
+pub(super) fn program() -> Result<PathBuf, Error> {
+    let mut command =
+        test::cargo(&["bench", "--package", "dcp", "--features", "testing", "--bench", "store"]);
+    command
+        .args(["--no-run", "--message-format", "json-render-diagnostics"])
+        .stderr(std::process::Stdio::inherit());
+    let output = process::output(&mut command)?;
+    if !output.status.success() {
+        return Err(process::failed(&command, &output.status.to_string(), "the build failed"));
+    }
+    let messages = output.stdout.split(|byte| *byte == b'\n');
+    let messages = messages.filter_map(|line| serde_json::from_slice::<serde_json::Value>(line).ok());
+    let mut built = messages.filter(|message| message["target"]["name"] == "store");
+    let path = built.find_map(|message| message["executable"].as_str().map(PathBuf::from));
+    path.ok_or_else(|| process::failed(&command, "no program", "cargo did not say where it built it"))
+}
+
+pub(super) fn ckpt() -> Result<PathBuf, Error> {
+    process::run(
+        &mut test::cargo(&["build", "--release", "--quiet", "--package", "ckpt"]),
+        "the build failed",
+    )?;
+    Ok(super::target_folder().join("release").join(format!("ckpt{}", std::env::consts::EXE_SUFFIX)))
+}
+
+/// Mean number of runnable threads in the last minute.
+pub(super) fn load() -> Option<f64> {
+    fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
+}
+
+/// An empty folder.
+pub(super) fn fresh(folder: &Path) -> Result<(), Error> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).map_err(Error::path("remove", folder))?;
+    }
+    fs::create_dir_all(folder).map_err(Error::path("create", folder))
+}
+
+/// A path as text.
+pub(super) fn text(path: &Path) -> Result<&str, Error> {
+    path.to_str().ok_or_else(|| Error::Missing {
+        what: "a folder whose name is text".to_owned(),
+        remedy: format!("choose another than {}", path.display()),
+    })
+}
+
+/// What a program of ours answers on its last line.
+pub(super) fn answer(program: &Path, words: &[&str]) -> Result<serde_json::Value, Error> {
+    let mut command = std::process::Command::new(program);
+    command.args(words).current_dir(repository::root());
+    let output = process::output(&mut command)?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        return Err(process::failed(&command, &output.status.to_string(), &said));
+    }
+    let line = output.stdout.trim_ascii_end().rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
+    serde_json::from_slice(line).map_err(|source| Error::Answer { command: process::shown(&command), source })
+}
