@@ -2,34 +2,81 @@
 //!
 //! Quick sizes are built as the tests are, so that nothing is compiled twice; full sizes are built optimised.
 
-use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand, ValueEnum};
+use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 
 use crate::error::Error;
 use crate::{process, python, test};
 
-/// One of the proofs: the one list of them.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum Proof {
-    /// Prove that no crash of the machine loses or mixes a checkpoint
-    Crash,
-    /// Prove that no process that is killed loses or mixes a checkpoint
+/// One of the proofs.
+#[derive(Debug)]
+pub(crate) struct Proof {
+    name: &'static str,
+    kind: Kind,
+    about: &'static str,
+}
+
+/// How a proof is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// By the package `proofs`.
+    Store,
+    /// By the package `proofs`, which kills `ckpt` as well: that lies beside it once it is built.
     Killer,
-    /// Prove that commits are neither lost nor doubled on a store that loses acknowledgements
-    Flaky,
-    /// Prove commit, collection and retention in every order of events, within a bound
-    Model,
-    /// Measure what it takes to find the newest of many commits
-    Newest,
-    /// Prove that every single fault of what is stored is found, named, and never loaded
-    Faults,
-    /// Feed all parsers of bytes from outside with bytes changed by chance: none panics, hangs, or takes more memory than it may
-    Fuzz,
-    /// Prove that copies of a store, stopped anywhere, are recognised for what they are
-    Copies,
-    /// Rebuild the published failures of other stores, and show what catches each here
-    Museum,
-    /// Check the properties of names and geometry on random meshes, rules, shapes and flat buffers
-    Geometry,
+    /// By the package `proofs`; at full size parsers are to be seen overflowing.
+    Parsers,
+    /// By tests of crates, with more cases.
+    Properties,
+}
+
+/// All of them; they are listed nowhere else.
+const PROOFS: [Proof; 10] = [
+    proof("crash", Kind::Store, "Prove that no crash of the machine loses or mixes a checkpoint"),
+    proof("killer", Kind::Killer, "Prove that no process that is killed loses or mixes a checkpoint"),
+    proof(
+        "flaky",
+        Kind::Store,
+        "Prove that commits are neither lost nor doubled on a store that loses acknowledgements",
+    ),
+    proof(
+        "model",
+        Kind::Store,
+        "Prove commit, collection and retention in every order of events, within a bound",
+    ),
+    proof("newest", Kind::Store, "Measure what it takes to find the newest of many commits"),
+    proof(
+        "faults",
+        Kind::Store,
+        "Prove that every single fault of what is stored is found, named, and never loaded",
+    ),
+    proof(
+        "fuzz",
+        Kind::Parsers,
+        "Feed all parsers of bytes from outside with bytes changed by chance: none panics, hangs, or takes more memory \
+         than it may",
+    ),
+    proof(
+        "copies",
+        Kind::Store,
+        "Prove that copies of a store, stopped anywhere, are recognised for what they are",
+    ),
+    proof(
+        "museum",
+        Kind::Store,
+        "Rebuild the published failures of other stores, and show what catches each here",
+    ),
+    proof(
+        "geometry",
+        Kind::Properties,
+        "Check the properties of names and geometry on random meshes, rules, shapes and flat buffers",
+    ),
+];
+
+const fn proof(name: &'static str, kind: Kind, about: &'static str) -> Proof {
+    Proof { name, kind, about }
+}
+
+fn named(name: &str) -> Option<&'static Proof> {
+    PROOFS.iter().find(|proof| proof.name == name)
 }
 
 /// Cases of each property of the geometry: as promised, and as CI has time for.
@@ -38,17 +85,13 @@ const GEOMETRY_CASES: [&str; 2] = ["20000", "512"];
 /// A proof and its size, as a subcommand of its name.
 #[derive(Debug)]
 pub(crate) struct One {
-    proof: Proof,
+    proof: &'static Proof,
     size: Size,
 }
 
 impl Subcommand for One {
     fn augment_subcommands(chores: Command) -> Command {
-        let proofs = Proof::value_variants().iter().filter_map(ValueEnum::to_possible_value);
-        chores.subcommands(proofs.map(|proof| {
-            let command = Command::new(proof.get_name().to_owned());
-            Size::augment_args(command.about(proof.get_help().cloned().unwrap_or_default()))
-        }))
+        chores.subcommands(PROOFS.iter().map(|it| Size::augment_args(Command::new(it.name)).about(it.about)))
     }
 
     fn augment_subcommands_for_update(chores: Command) -> Command {
@@ -56,7 +99,7 @@ impl Subcommand for One {
     }
 
     fn has_subcommand(name: &str) -> bool {
-        Proof::from_str(name, false).is_ok()
+        named(name).is_some()
     }
 }
 
@@ -64,9 +107,7 @@ impl FromArgMatches for One {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let none = || clap::Error::new(clap::error::ErrorKind::MissingSubcommand);
         let (name, matches) = matches.subcommand().ok_or_else(none)?;
-        let proof = Proof::from_str(name, false)
-            .map_err(|why| clap::Error::raw(clap::error::ErrorKind::InvalidSubcommand, why))?;
-        Ok(Self { proof, size: Size::from_arg_matches(matches)? })
+        Ok(Self { proof: named(name).ok_or_else(none)?, size: Size::from_arg_matches(matches)? })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -93,28 +134,26 @@ pub(crate) fn one(one: &One) -> Result<(), Error> {
 
 /// Runs all of them.
 pub(crate) fn all(size: &Size) -> Result<(), Error> {
-    Proof::value_variants().iter().try_for_each(|proof| run(*proof, size))
+    PROOFS.iter().try_for_each(|proof| run(proof, size))
 }
 
-fn run(proof: Proof, size: &Size) -> Result<(), Error> {
-    let name = proof.to_possible_value().map(|it| it.get_name().to_owned()).unwrap_or_default();
+fn run(proof: &Proof, size: &Size) -> Result<(), Error> {
     let seed = size.seed.to_string();
-    if matches!(proof, Proof::Geometry) {
-        return geometry(size, &seed);
-    }
     let mut environment = Vec::new();
-    if matches!(proof, Proof::Killer) {
-        // It kills `ckpt` as well, which lies beside it once it is built.
+    let profile = match proof.kind {
+        Kind::Properties => return geometry(size, &seed),
+        Kind::Parsers => &["--profile", "fuzz"][..],
+        Kind::Store | Kind::Killer => &["--release"],
+    };
+    if proof.kind == Kind::Killer {
         let mut build = vec!["build", "--quiet", "--package", "ckpt"];
         build.extend(size.full.then_some("--release"));
         process::run(&mut test::cargo(&build), "cargo's own message is above")?;
         environment.extend(python::installed()?.map(|it| ("CKPT_PYTHON", it.interpreter())));
     }
     let mut arguments = vec!["run", "--quiet", "--package", "proofs"];
-    // The parsers are to be seen overflowing.
-    let profile = if matches!(proof, Proof::Fuzz) { &["--profile", "fuzz"][..] } else { &["--release"] };
     arguments.extend(profile.iter().filter(|_| size.full));
-    arguments.extend(["--", &name, "--seed", &seed]);
+    arguments.extend(["--", proof.name, "--seed", &seed]);
     arguments.extend(size.full.then_some("--full"));
     process::run(test::cargo(&arguments).envs(environment), "what is bad is printed above")
 }
@@ -148,21 +187,12 @@ mod tests {
 
     #[test]
     fn every_proof_is_a_subcommand_of_its_name_that_says_what_it_is() {
-        for proof in Proof::value_variants() {
-            let name = proof.to_possible_value().unwrap().get_name().to_owned();
-            let one = Arguments::try_parse_from(["xtask", &name, "--full", "--seed", "7"]).unwrap().one;
-            assert_eq!(
-                (format!("{:?}", one.proof), one.size.full, one.size.seed),
-                (format!("{proof:?}"), true, 7)
-            );
-            let command = One::augment_subcommands(Command::new("xtask"));
-            assert!(
-                command
-                    .find_subcommand(&name)
-                    .unwrap()
-                    .get_about()
-                    .is_some_and(|it| !it.to_string().is_empty())
-            );
+        let command = One::augment_subcommands(Command::new("xtask"));
+        for proof in &PROOFS {
+            let one = Arguments::try_parse_from(["xtask", proof.name, "--full", "--seed", "7"]).unwrap().one;
+            assert_eq!((one.proof.name, one.size.full, one.size.seed), (proof.name, true, 7));
+            let about = command.find_subcommand(proof.name).unwrap().get_about().unwrap().to_string();
+            assert_eq!(about, proof.about);
         }
         assert!(Arguments::try_parse_from(["xtask", "nothing"]).is_err());
     }
