@@ -103,11 +103,7 @@ mod tests {
     }
 
     fn bytes_of(whole: &Whole, region: &Region) -> Vec<u8> {
-        vec![
-            0;
-            usize::try_from(region.elements()).unwrap() * whole.bytes.len()
-                / whole.entry.shape.iter().product::<u64>() as usize
-        ]
+        vec![0; usize::try_from(whole.entry.dtype.bytes_for(region.elements()).unwrap()).unwrap()]
     }
 
     #[test]

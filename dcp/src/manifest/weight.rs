@@ -42,9 +42,12 @@ pub(super) fn excess(db: &Connection, image: u64) -> Result<Option<String>> {
     }))
 }
 
+/// Bytes that one decoded row takes.
+type Weigh = fn(&Row<'_>) -> Result<u64>;
+
 /// Bytes that the decoded rows take, all together.
 pub(super) fn weight(db: &Connection) -> Result<u64> {
-    let tables: [(&str, fn(&Row<'_>) -> Result<u64>); 6] = [
+    let tables: [(&str, Weigh); 6] = [
         ("SELECT key, value FROM meta", |row| Ok(PER_META + text(row, 0)? + 2 * json(row, 1)?)),
         ("SELECT axis FROM mesh", |row| Ok(2 * VALUE + text(row, 0)?)),
         ("SELECT path, base, etag, blocks FROM files", |row| {

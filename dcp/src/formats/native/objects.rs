@@ -34,7 +34,7 @@ impl ObjectBlob {
         for at in &large {
             let Some(object) = objects.get(*at) else { continue };
             // Keys of foreign formats can be anything; their place in the list can't be mistaken.
-            header.tensor(&format!("object {at}"), Dtype::U8, &Shape::new(&[object.bytes.len() as u64]))?;
+            header.tensor(format!("object {at}"), Dtype::U8, &Shape::new(&[object.bytes.len() as u64]))?;
         }
         let placed = header.finish()?;
         let mut bytes = placed.bytes;

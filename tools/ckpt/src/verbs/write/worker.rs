@@ -3,6 +3,7 @@
 //! A share is never taken unasked: the shell of an sbatch script has SLURM's variables too and is one process, and a share that nobody
 //! asked for would leave a checkpoint that is never finished.
 
+use std::fmt::Display;
 use std::str::FromStr;
 
 use dcp::engine::{Share, ShareError};
@@ -106,7 +107,7 @@ fn nobody() -> Error {
     refused(format!("nothing says which worker this is: none of {} is set", names.join(", ")))
 }
 
-fn refused(text: String) -> Error {
+fn refused(text: impl Display) -> Error {
     Error::incompatible(format!("--worker: {text}"))
         .hint("give the share itself: --worker 0/4 is the first of four")
 }
