@@ -208,8 +208,8 @@ fn place(registry: &Registry, name: &str) -> String {
 }
 
 /// What a mesh must divide, as `axis unit count`.
-fn demands(registry: &Registry, rules: &Rules, config: serde_json::Value) -> Vec<String> {
-    let facts = ModelFacts::from_config(&config).inferred(rules, registry).unwrap();
+fn demands(registry: &Registry, rules: &Rules, config: &serde_json::Value) -> Vec<String> {
+    let facts = ModelFacts::from_config(config).inferred(rules, registry).unwrap();
     let all = rules.constraints(registry, &facts);
     assert!(all.iter().all(|constraint| !constraint.approximate), "{all:?}");
     all.iter().map(|c| format!("{} {} {}", c.axis, c.count, c.unit.text())).collect()
@@ -226,7 +226,7 @@ fn gpt_neox_20b_is_placed_whole() {
     let config =
         serde_json::json!({"num_attention_heads": 64, "hidden_size": 6144, "intermediate_size": 24_576});
     assert_eq!(
-        demands(&registry, rules, config),
+        demands(&registry, rules, &config),
         ["tp 64 heads", "tp 24576 feed-forward columns", "pp 44 layers"]
     );
 }
@@ -246,7 +246,7 @@ fn mixtral_8x7b_is_placed_whole_and_its_experts_by_index() {
         "num_local_experts": 8, "vocab_size": 32_000, "num_hidden_layers": 32
     });
     assert_eq!(
-        demands(&registry, rules, config),
+        demands(&registry, rules, &config),
         [
             "ep 8 experts",
             "tp 32 heads",
@@ -284,7 +284,7 @@ fn deepseek_v3_is_placed_whole_dense_layers_latent_projections_and_experts() {
         "num_hidden_layers": 61
     });
     assert_eq!(
-        demands(&registry, rules, config),
+        demands(&registry, rules, &config),
         [
             "ep 256 experts",
             "tp 128 heads",

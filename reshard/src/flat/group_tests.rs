@@ -130,20 +130,25 @@ fn a_flat_parameter_is_cut_and_padded_as_torch_cuts_it() {
     assert_eq!(told(&four, 3), [(3, 4, 6, 0), (4, 0, 6, 4)]);
 }
 
+/// One stretch of padding.
+fn one(range: std::ops::Range<u64>) -> Vec<std::ops::Range<u64>> {
+    std::iter::once(range).collect()
+}
+
 #[test]
 fn zero_pads_the_tail_of_a_group_and_stage_three_every_tensor() {
     // 26 elements on 4 ranks are padded to 32, a multiple of 2 × 4: the last rank has 2 of them and 6 of padding.
     let group = FlatGroup::zero(shapes(&[&[4, 5], &[6]]), 4).unwrap();
     assert_eq!((group.share(), told(&group, 3)), (8, vec![(1, 4, 5, 0)]));
-    assert_eq!(group.padding(3), [2..8]);
+    assert_eq!(group.padding(3), one(2..8));
     // Padding may span several of the last ranks.
     let tiny = FlatGroup::zero(shapes(&[&[3]]), 8).unwrap();
-    assert_eq!((tiny.share(), tiny.pieces(1).count(), tiny.padding(2)), (2, 1, vec![0..2]));
+    assert_eq!((tiny.share(), tiny.pieces(1).count(), tiny.padding(2)), (2, 1, one(0..2)));
     let each = FlatGroup::each(shapes(&[&[2, 5], &[], &[3]]), 4).unwrap();
     assert_eq!(each.share(), 5);
     assert_eq!(told(&each, 0), [(0, 0, 2, 0), (1, 0, 0, 3), (2, 0, 0, 4)]);
     assert_eq!(told(&each, 3), [(0, 9, 9, 0)]);
-    assert_eq!(each.padding(3), [1..5]);
+    assert_eq!(each.padding(3), one(1..5));
     let text: Vec<String> = each.boxes(1).unwrap().iter().map(|b| format!("{}@{}", b.region, b.at)).collect();
     assert_eq!(text, ["[0..1, 3..5]@0", "[1..2, 0..1]@2", "[1..2]@4"]);
 }
