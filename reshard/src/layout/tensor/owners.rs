@@ -19,7 +19,7 @@ pub(super) enum Choice {
     Ends,
 }
 
-/// By slices, as [`Region`]'s.
+/// By slices, as `Region`'s.
 impl Clone for Owners {
     fn clone(&self) -> Self {
         Self { axes: SmallVec::from_slice(&self.axes) }
