@@ -4,12 +4,14 @@
 //! header is checked before SQLite sees the bytes, the schema's text before any other statement runs, and the pages by
 //! SQLite's own check before any row is believed.
 
-use rusqlite::{Connection, MAIN_DB, OpenFlags, config::DbConfig, limits::Limit, serialize::Data};
+use rusqlite::{Connection, MAIN_DB, OpenFlags, config::DbConfig, limits::Limit};
 
 use super::{
     ManifestError,
+    model::LARGE,
     schema::{APPLICATION_ID, MANIFEST_VERSION, PAGE_SIZE, TABLES},
 };
+use crate::{cores, digest::Sha256Digest};
 
 type Result<T> = std::result::Result<T, ManifestError>;
 
@@ -32,16 +34,19 @@ pub(super) fn size(db: &Connection) -> Result<u64> {
     Ok(u64::try_from(pages).unwrap_or(0).saturating_mul(u64::from(PAGE_SIZE)))
 }
 
-/// The image of a database begun with [`create`].
-pub(super) fn finish(mut db: Connection) -> Result<Vec<u8>> {
+/// The image of a database begun with [`create`], and its digest.
+pub(super) fn finish(mut db: Connection) -> Result<(Vec<u8>, Sha256Digest)> {
     db.execute_batch("COMMIT")?;
-    let image = match db.serialize(MAIN_DB)? {
-        Data::Shared(shared) => return Ok(shared.to_vec()),
-        Data::Owned(owned) => owned,
+    let image = db.serialize(MAIN_DB)?;
+    // A manifest may be large: it is hashed while it is copied.
+    let bytes: &[u8] = &image;
+    let both = if bytes.len() < LARGE {
+        Ok((Sha256Digest::of(bytes), bytes.to_vec()))
+    } else {
+        cores::both(|| Sha256Digest::of(bytes), || bytes.to_vec())
     };
-    // A manifest may be large: two copies at a time, not three.
-    drop(db);
-    Ok(image.to_vec())
+    let (digest, copy) = both.map_err(|error| ManifestError::Image(error.to_string()))?;
+    Ok((copy, digest))
 }
 
 /// Opens an image that came from anywhere.

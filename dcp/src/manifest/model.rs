@@ -9,7 +9,7 @@ use crate::{Catalog, FileId, Format, Result, cores, digest::Sha256Digest};
 pub const INLINE_OBJECT_LIMIT: usize = 64 << 10;
 
 /// From this size on a manifest is hashed and read at once.
-const LARGE: usize = 4 << 20;
+pub(super) const LARGE: usize = 4 << 20;
 
 /// The catalog of one checkpoint, and what is known of how it came to be.
 #[derive(Debug, Clone)]
@@ -95,8 +95,8 @@ impl Manifest {
     /// than a reader allows.
     pub fn encode(&self) -> Result<EncodedManifest> {
         self.catalog.check()?;
-        let bytes = Bytes::from(super::write::image_of(self)?);
-        Ok(EncodedManifest { digest: Sha256Digest::of(&bytes), bytes })
+        let (bytes, digest) = super::write::image_of(self)?;
+        Ok(EncodedManifest { bytes: bytes.into(), digest })
     }
 
     /// The image of it, unchecked: also what [`Self::encode`] refuses since no reader would take it.

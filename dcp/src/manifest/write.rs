@@ -12,12 +12,12 @@ use super::{
     schema::{CODED_BLOCKS, CODED_KEY, MANIFEST_VERSION},
     weight,
 };
-use crate::{Chunks, FileEntry, Location, ObjectEntry};
+use crate::{Chunks, FileEntry, Location, ObjectEntry, digest::Sha256Digest};
 
 type Result<T> = std::result::Result<T, ManifestError>;
 
-/// The SQLite image of a manifest whose catalog has been checked.
-pub(super) fn image_of(manifest: &Manifest) -> Result<Vec<u8>> {
+/// The SQLite image of a manifest whose catalog has been checked, and its digest.
+pub(super) fn image_of(manifest: &Manifest) -> Result<(Vec<u8>, Sha256Digest)> {
     let db = tables_of(manifest)?;
     match weight::excess(&db, image::size(&db)?)? {
         None => image::finish(db),
@@ -28,7 +28,7 @@ pub(super) fn image_of(manifest: &Manifest) -> Result<Vec<u8>> {
 /// The same, whether a reader would take it or not.
 #[cfg(any(test, feature = "testing"))]
 pub(super) fn any_image_of(manifest: &Manifest) -> Result<Vec<u8>> {
-    image::finish(tables_of(manifest)?)
+    Ok(image::finish(tables_of(manifest)?)?.0)
 }
 
 fn tables_of(manifest: &Manifest) -> Result<Connection> {

@@ -6,8 +6,8 @@ use fqn::{Dims, Entry};
 
 use super::{objects::ObjectBlob, part::Part, planned::Finished, sharing::SharedBox};
 use crate::{
-    BlockRef, Catalog, Chunk, Chunks, Error, FileEntry, FileId, Format, Location, Place, Result, TargetSpec,
-    cores,
+    BlockRef, Catalog, Chunk, ChunkList, Chunks, Error, FileEntry, FileId, Format, Location, Place, Result,
+    TargetSpec, TargetTensor, cores,
     fingerprint::FingerprintSum,
     manifest::{Manifest, Origin},
 };
@@ -86,7 +86,11 @@ fn file_id(at: usize) -> Result<FileId> {
 
 /// Chunks of each tensor, in the order of the files.
 fn chunks_of(spec: &TargetSpec, finished: &Finished<'_>) -> Result<Vec<Chunks>> {
-    let mut chunks = vec![Chunks::default(); spec.tensors.len()];
+    let room = |tensor: &TargetTensor| {
+        let chunks = ChunkList::with_capacity(tensor.entry.shape.rank(), tensor.regions.len());
+        Chunks { fingerprint: None, chunks }
+    };
+    let mut chunks: Vec<Chunks> = spec.tensors.iter().map(room).collect();
     for (at, (blob, _)) in finished.files.iter().enumerate() {
         let file = file_id(at)?;
         for chunk in &blob.chunks {

@@ -30,6 +30,9 @@ use crate::{
 /// Version of this layout: part of an attempt's identity, so that a later one never goes on in an older one's folder.
 pub(super) const LAYOUT: &str = "native layout 1";
 
+/// Bytes that a head tells of one box, about.
+const TOLD: usize = 256;
+
 /// Bytes after which a blob is closed. A store that takes bytes in order only holds as many back, so that boxes may come in any order.
 pub(crate) const BLOB: u64 = 512 << 20;
 
@@ -261,8 +264,9 @@ fn draft(
     pieces: &[Piece<'_>],
 ) -> Result<Draft> {
     let (spec, names) = (told.spec, names.coded(class.is_some()));
-    let mut header = HeaderBuilder::new();
+    let mut header = HeaderBuilder::with_capacity(pieces.len());
     let mut about = escaped(r#"{"store":"native","version":1,"chunks":{"#)?;
+    about.reserve(pieces.len() * TOLD);
     for (nth, ((tensor, region), name)) in pieces.iter().zip(names_of(told, pieces)?).enumerate() {
         let entry = &spec.tensors.get(*tensor).ok_or_else(|| Error::internal("a box of no tensor"))?.entry;
         let len = len_of(spec, &(*tensor, *region))?;
@@ -276,8 +280,8 @@ fn draft(
         about.push(b':');
         about.extend_from_slice(&of_tensor.begin);
         // Numbers have nothing to escape.
-        put(&mut about, br#",\"offsets\":"#, region.offsets())?;
-        put(&mut about, br#",\"extents\":"#, region.extents())?;
+        put(&mut about, br#",\"offsets\":"#, region.offsets());
+        put(&mut about, br#",\"extents\":"#, region.extents());
         about.push(b'}');
         header.tensor(name, dtype, &shape)?;
     }

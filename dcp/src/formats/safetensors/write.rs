@@ -15,6 +15,9 @@ use crate::{Error, Result};
 /// The entry that is no tensor.
 const METADATA: &str = "__metadata__";
 
+/// Bytes that a header has for one tensor, about.
+const ENTRY: usize = 160;
+
 /// Bytes of the length field.
 const LENGTH: usize = 8;
 
@@ -42,8 +45,13 @@ impl HeaderBuilder {
     /// A header whose metadata says `format: pt`, which `transformers` asks for.
     #[must_use]
     pub fn new() -> Self {
+        Self::with_capacity(0)
+    }
+
+    /// The same with room for so many tensors.
+    pub(crate) fn with_capacity(tensors: usize) -> Self {
         let metadata = Map::from_iter([("format".to_owned(), Value::from("pt"))]);
-        Self { tensors: Vec::new(), metadata, escaped: None }
+        Self { tensors: Vec::with_capacity(tensors), metadata, escaped: None }
     }
 
     /// Adds a pair to `__metadata__`, or replaces it.
@@ -79,9 +87,12 @@ impl HeaderBuilder {
     /// Sizes that exceed 64 bits or do not fill whole bytes, names that come twice, a header beyond the format's limit.
     pub fn finish(&self) -> Result<Placed> {
         let (mut starts, mut at) = (vec![0; self.tensors.len()], 0_u64);
-        let mut names = HashSet::from([METADATA]);
+        let mut names = HashSet::with_capacity(self.tensors.len() + 1);
+        names.insert(METADATA);
         // Written as it goes: a checkpoint on thousands of ranks has millions of these entries.
-        let mut bytes = vec![0; LENGTH];
+        let escaped = self.escaped.as_ref().map_or(0, |(_, value)| value.len());
+        let mut bytes = Vec::with_capacity(escaped + (self.tensors.len() + 1) * ENTRY);
+        bytes.resize(LENGTH, 0);
         json(&mut bytes, "{", METADATA)?;
         json(&mut bytes, ":", &self.metadata)?;
         if let Some((key, value)) = &self.escaped {

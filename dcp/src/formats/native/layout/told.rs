@@ -6,7 +6,6 @@ use std::{
     sync::OnceLock,
 };
 
-use serde::Serialize;
 use serde_json::json;
 
 use super::Piece;
@@ -62,19 +61,50 @@ pub(super) fn escaped(text: &str) -> Result<Vec<u8>> {
     Ok(quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default().to_vec())
 }
 
-/// Appends `before`, then the value as JSON.
-pub(super) fn put(out: &mut Vec<u8>, before: &[u8], value: &(impl Serialize + ?Sized)) -> Result<()> {
+/// Appends `before`, then a list of numbers as JSON.
+pub(super) fn put(out: &mut Vec<u8>, before: &[u8], numbers: &[u64]) {
     out.extend_from_slice(before);
-    serde_json::to_writer(out, value).map_err(|error| Error::internal(error.to_string()))
+    for (nth, number) in numbers.iter().enumerate() {
+        out.push(if nth == 0 { b'[' } else { b',' });
+        digits(out, *number);
+    }
+    out.extend_from_slice(if numbers.is_empty() { b"[]" } else { b"]" });
 }
+
+/// Appends a number: two million boxes have ten million of them.
+fn digits(out: &mut Vec<u8>, mut number: u64) {
+    let mut text = [b'0'; 20];
+    let mut len = 0;
+    for digit in text.iter_mut().rev() {
+        // The remainder is below 10.
+        *digit = b'0' + u8::try_from(number % 10).unwrap_or(0);
+        number /= 10;
+        len += 1;
+        if number == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(text.get(text.len() - len..).unwrap_or_default());
+}
+
+/// The name that no tensor of a safetensors file has.
+const METADATA: &str = "__metadata__";
 
 /// Names within a blob: the tensor's id, its box where the blob has several of its boxes, a number where two would still
 /// be the same.
 pub(super) fn names_of<'t>(told: &'t Told<'_>, pieces: &[Piece<'_>]) -> Result<Vec<Cow<'t, str>>> {
+    // As a rule each tensor is there once, and ids differ.
+    if pieces.is_sorted_by(|(one, _), (next, _)| one < next) {
+        let ids =
+            pieces.iter().map(|(tensor, _)| Ok(told.of(*tensor)?.id.as_str())).collect::<Result<Vec<_>>>()?;
+        if !ids.contains(&METADATA) {
+            return Ok(ids.into_iter().map(Cow::Borrowed).collect());
+        }
+    }
     let mut counts: HashMap<usize, usize> = HashMap::with_capacity(pieces.len());
     pieces.iter().for_each(|(tensor, _)| *counts.entry(*tensor).or_default() += 1);
     let mut taken: HashSet<Cow<'_, str>> = HashSet::with_capacity(pieces.len() + 1);
-    taken.insert(Cow::Borrowed("__metadata__"));
+    taken.insert(Cow::Borrowed(METADATA));
     let name = |(tensor, region): &Piece<'_>| {
         let id = told.of(*tensor)?.id.as_str();
         let alone = counts.get(tensor) == Some(&1);
@@ -88,4 +118,21 @@ pub(super) fn names_of<'t>(told: &'t Told<'_>, pieces: &[Piece<'_>]) -> Result<V
         Ok(free)
     };
     pieces.iter().map(name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_numbers_are_json() {
+        for numbers in [&[][..], &[0], &[7, 10, 99], &[u64::MAX, 1_000_000]] {
+            let mut text = b"x".to_vec();
+            put(&mut text, b"=", numbers);
+            assert_eq!(
+                String::from_utf8(text).unwrap(),
+                format!("x={}", serde_json::to_string(numbers).unwrap())
+            );
+        }
+    }
 }
