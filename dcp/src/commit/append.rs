@@ -28,6 +28,7 @@ pub struct Draft {
     run: Label,
     epoch: Option<u64>,
     parent: Option<Seq>,
+    newest: Option<Option<Seq>>,
     action: Action,
 }
 
@@ -44,6 +45,14 @@ impl Draft {
     #[must_use]
     pub const fn after(mut self, parent: Option<Seq>) -> Self {
         self.parent = parent;
+        self
+    }
+
+    /// Ties it to what is the newest checkpoint of its run: it is written only while that is the one that its writer decided by, or while there
+    /// is none. Whoever adds what is old, and must not make it the newest, needs this.
+    #[must_use]
+    pub const fn while_newest(mut self, newest: Option<Seq>) -> Self {
+        self.newest = Some(newest);
         self
     }
 }
@@ -73,7 +82,7 @@ impl Log {
     /// When the system has no nonce to give.
     pub fn draft(&self, run: &Label, action: Action) -> Result<Draft> {
         let nonce = self.options.nonces.draw()?;
-        Ok(Draft { nonce, run: run.clone(), epoch: None, parent: None, action })
+        Ok(Draft { nonce, run: run.clone(), epoch: None, parent: None, newest: None, action })
     }
 
     /// Begins an incarnation of a run, and returns its epoch. Everything that an earlier one still appends is refused from then on.
@@ -92,7 +101,8 @@ impl Log {
     /// Adds a record at the end of the log, durably. A commit of an attempt that has been committed is success, whoever did it.
     ///
     /// # Errors
-    /// [`CommitError::Rejected`] when it would be void: nothing was written. [`CommitError::Unknown`] when the store leaves open whether it
+    /// [`CommitError::Rejected`] when it would be void, [`CommitError::Passed`] when its run has another newest checkpoint than it is tied to: nothing
+    /// was written. [`CommitError::Unknown`] when the store leaves open whether it
     /// landed. [`StoreError::NotDurable`] when it is there and may not survive a crash. Otherwise as [`Log::open`]; nothing was written then.
     pub fn append(&mut self, draft: &Draft) -> Result<Committed> {
         // A draft that was tried and is still known here was left in doubt, and stays so until a record or a verdict settles it: whatever
@@ -129,6 +139,7 @@ impl Log {
                 self.root.settle(&seq.path())?;
                 return Ok(Committed { seq, before: true });
             }
+            self.refuse_passed(draft)?;
             let (seq, record) = (self.chain.next(), self.record_of(draft)?);
             if let Err(void) = self.state.judge(&record) {
                 if void.is_final() || self.ends_here()? {
@@ -159,6 +170,17 @@ impl Log {
             }
         }
         Err(CommitError::Contended { rounds: ROUNDS })
+    }
+
+    /// The create that follows is at the number after what was judged here, so nothing comes in between.
+    fn refuse_passed(&self, draft: &Draft) -> Result<()> {
+        let newest = self.state.newest(&draft.run).map(|(seq, _)| seq);
+        match draft.newest {
+            Some(expected) if expected != newest => {
+                Err(CommitError::Passed { run: draft.run.clone(), expected, newest })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether there is no further record, by more than one look: a store may take a while to show one, and it could lift what a draft is

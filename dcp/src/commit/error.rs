@@ -1,5 +1,6 @@
 //! What can go wrong in reading the log, and in adding to it.
 
+use super::names::Label;
 use super::record::CUT;
 use super::seq::Seq;
 use super::state::Void;
@@ -33,6 +34,16 @@ pub enum CommitError {
     Rejected {
         /// Why.
         void: Void,
+    },
+    /// The newest checkpoint of the run is another one than the record is tied to. Nothing was written.
+    #[error("not committed: the newest checkpoint of run {run} is {}, and was {}", told(*newest), told(*expected))]
+    Passed {
+        /// The run.
+        run: Label,
+        /// What the record is tied to.
+        expected: Option<Seq>,
+        /// What is the newest.
+        newest: Option<Seq>,
     },
     /// Others were faster too many times in a row. Nothing was written.
     #[error(
@@ -129,13 +140,19 @@ impl CommitError {
     }
 }
 
+fn told(checkpoint: Option<Seq>) -> String {
+    checkpoint.map_or_else(|| "none".to_owned(), |seq| format!("record {seq}"))
+}
+
 /// A failed operation on the log, by what a caller can do.
 impl From<CommitError> for Error {
     fn from(error: CommitError) -> Self {
         let kind = match error {
             CommitError::Store(error) => return error.into(),
             CommitError::Unknown { .. } => ErrorKind::Io,
-            CommitError::Rejected { .. } | CommitError::Contended { .. } => ErrorKind::Conflict,
+            CommitError::Rejected { .. } | CommitError::Passed { .. } | CommitError::Contended { .. } => {
+                ErrorKind::Conflict
+            }
             CommitError::Damaged { .. }
             | CommitError::Mixed { .. }
             | CommitError::Incomplete { .. }

@@ -8,15 +8,19 @@
 //!
 //! Kept are tensors, mesh, step, metrics, objects, extra facts, later keys of the manifest, block tables, codecs, and the run unless
 //! another is given. Not kept is the place in the source's log: its parent, tags, pins and verifications are about records of that log. The
-//! copy goes on from the newest of its run in the target; its manifest's origin says what it was copied from.
+//! copy goes on from the newest of its run in the target; its manifest's origin says what it was copied from. Blobs are copied whole, with
+//! their block tables, also those that the source shares with other checkpoints and uses in part.
 //!
 //! Invariants:
 //! * no byte is written that its block's digest does not prove; a damaged source is refused by FQN and range, and nothing is visible;
 //! * nothing is committed unless every recorded fingerprint is that of the copied bytes;
 //! * the folder follows from the source's manifest and the run: a stopped copy goes on, and one that was made is not made again;
-//! * an older checkpoint never becomes the newest of a run by being copied.
+//! * an older checkpoint never becomes the newest of a run by being copied, whatever others commit to it at the same time: the record is tied
+//!   to the newest by which that was decided;
+//! * success is told only of a record that is durable, whoever wrote it.
 
 mod file;
+mod follow;
 mod pass;
 
 use std::time::Instant;
@@ -29,16 +33,19 @@ use self::{
     pass::{Passed, pass},
 };
 use crate::{
-    BlockRef, Cancel, Catalog, Committed, Error, ErrorKind, FileId, Location, Place, Progress, Result,
-    Source,
-    commit::{Action, DirName, Label, Log, LogOptions, State, Tag},
+    BlockRef, Cancel, Catalog, Committed, Error, FileId, Location, Place, Progress, Result, Source,
+    commit::{CommitError, DirName, Label, Log, LogOptions, Seq},
     digest::Sha256Digest,
     engine::RunOptions,
     fingerprint::Fingerprint,
-    formats::native::{NativeSource, Publication, attempt_of, publish},
-    manifest::{Manifest, Origin},
+    formats::native::{NativeSource, Publication, append_record_while, attempt_of, put_manifest},
+    manifest::{EncodedManifest, Manifest, Origin},
+    retention,
     store::Root,
 };
+
+/// Times that others may be faster.
+const ROUNDS: u32 = 1000;
 
 /// As what a checkpoint is copied.
 #[derive(Debug, Clone, Default)]
@@ -47,6 +54,8 @@ pub struct CopyOptions {
     pub run: Option<Label>,
     /// A name that it gets.
     pub tag: Option<Label>,
+    /// Whether it is left out if it was copied before and forgotten in the target: so it is with a root that is copied time and again.
+    pub leave_forgotten: bool,
     /// What the source is called, for the copy's origin.
     pub place: String,
     /// Clock, nonces, patience and name of the writer.
@@ -64,6 +73,9 @@ pub struct CopyPlan {
     pub folder: DirName,
     /// The record that made this very copy before, if there is one.
     pub before: Option<u64>,
+    /// The record that made such a copy before, which was forgotten in the target since.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub forgotten: Option<u64>,
     /// Files that are copied.
     pub files: usize,
     /// Bytes of them.
@@ -81,7 +93,7 @@ pub struct CopyPlan {
 pub struct CopyReport {
     /// What was to be done.
     pub plan: CopyPlan,
-    /// What became visible.
+    /// What became visible; without a sequence number where it was left out (see [`CopyOptions::leave_forgotten`]).
     pub committed: Committed,
     /// Files that an earlier run of the same copy had finished.
     pub files_kept: usize,
@@ -130,21 +142,23 @@ pub fn copy(
 ) -> Result<CopyReport> {
     let began = Instant::now();
     let mut copy = Copy::new(source, root, options)?;
-    let targets = if copy.plan.before.is_some() { Vec::new() } else { copy.targets()? };
+    let copies = copy.plan.before.is_none() && !copy.is_left();
+    let targets = if copies { copy.targets()? } else { Vec::new() };
     let files_kept = targets.iter().filter(|target| target.is_kept()).count();
-    let passed = match copy.plan.before {
-        Some(_) => Passed::recorded(source.catalog()),
-        None => pass(source, &targets, run, progress, cancel)?,
+    let passed = if copies {
+        pass(source, &targets, run, progress, cancel)?
+    } else {
+        Passed::recorded(source.catalog())
     };
     let proven = compare(source.catalog(), &passed.fingerprints)?;
     cancel.check()?;
-    let committed = copy.commit(&targets)?;
+    let committed = if copy.is_left() { copy.nothing(0) } else { copy.commit(&targets)? };
     let ids = source.catalog().registry.entries().iter().map(fqn::Entry::id);
     Ok(CopyReport {
         committed,
         files_kept,
         bytes_copied: passed.bytes,
-        proven: if copy.plan.before.is_some() { 0 } else { proven },
+        proven: if copies { proven } else { 0 },
         seconds: began.elapsed().as_secs_f64(),
         fingerprints: ids.zip(passed.fingerprints).collect(),
         plan: copy.plan,
@@ -153,7 +167,8 @@ pub fn copy(
 
 impl<'a> Copy<'a> {
     fn new(source: &'a NativeSource, root: &'a Root, options: &'a CopyOptions) -> Result<Self> {
-        let log = Log::open_with(root, options.log.clone()).place(root.display_name())?;
+        let mut log = Log::open_with(root, options.log.clone()).place(root.display_name())?;
+        log.prove().place(root.display_name())?;
         let (commit, catalog) = (source.commit(), source.catalog());
         let run = options.run.clone().or_else(|| commit.map(|commit| commit.run.clone()));
         let run = run.ok_or_else(|| {
@@ -161,18 +176,23 @@ impl<'a> Copy<'a> {
                 .hint("give a run for the copy")
         })?;
         let step = commit.map(|commit| commit.step).or(catalog.step).unwrap_or(0);
-        let text = format!("native copy 1\0{}\0{run}", source.manifest_digest());
-        let identity = Sha256Digest::of(text.as_bytes());
+        let identity = follow::identity(&source.manifest_digest(), &run);
         let folder = attempt_of(log.state(), step, &identity)?;
-        let before = log.state().committed(&folder).map(crate::commit::Seq::get);
-        if before.is_none() {
-            refuse_older(log.state(), &run, step).place(root.display_name())?;
+        let before = log.state().committed(&folder);
+        let forgotten = match before {
+            Some(_) => None,
+            None => follow::forgotten(&log, step, &identity)?,
+        };
+        if before.is_none() && !(options.leave_forgotten && forgotten.is_some()) {
+            follow::follow(source, log.state(), &run, step).place(root.display_name())?;
         }
+        let (before, forgotten) = (before.map(Seq::get), forgotten.map(Seq::get));
         let mut plan = CopyPlan {
             run,
             step,
             folder,
             before,
+            forgotten,
             files: catalog.files.len(),
             bytes: 0,
             shared_files: 0,
@@ -208,42 +228,65 @@ impl<'a> Copy<'a> {
         entries.map(target).collect()
     }
 
+    /// Whether it is left out.
+    const fn is_left(&self) -> bool {
+        self.options.leave_forgotten && self.plan.forgotten.is_some()
+    }
+
+    fn nothing(&self, files: usize) -> Committed {
+        Committed { target: self.root.display_name().to_owned(), sequence: None, bytes: 0, files }
+    }
+
     /// Commits what the store holds, and gives it its name.
     fn commit(&mut self, targets: &[Target]) -> Result<Committed> {
         let place = self.root.display_name();
         self.log.refresh().place(place)?;
-        let mut committed = Committed {
-            target: place.to_owned(),
-            sequence: self.log.state().committed(&self.plan.folder).map(crate::commit::Seq::get),
-            bytes: 0,
-            files: targets.len() * 2 + 1,
+        let mut committed = self.nothing(targets.len() * 2 + 1);
+        let seq = match self.log.state().committed(&self.plan.folder) {
+            Some(seq) => {
+                // Whoever wrote it may have been stopped before it was durable.
+                self.log.settle().place(place)?;
+                seq
+            }
+            None => {
+                let manifest = self.manifest(targets, &mut committed)?;
+                let encoded = manifest.encode()?;
+                committed.bytes += encoded.bytes.len() as u64;
+                self.publish(&encoded)?
+            }
         };
-        if committed.sequence.is_none() {
-            refuse_older(self.log.state(), &self.plan.run, self.plan.step).place(place)?;
-            let manifest = self.manifest(targets, &mut committed)?;
-            let encoded = manifest.encode()?;
-            committed.bytes += encoded.bytes.len() as u64;
-            let metrics = self.source.commit().map(|commit| commit.metrics.clone()).unwrap_or_default();
-            let what = Publication {
-                run: &self.plan.run,
-                epoch: None,
-                parent: None,
-                step: self.plan.step,
-                attempt: &self.plan.folder,
-                also: &std::collections::BTreeSet::new(),
-                metrics: &metrics,
-                manifest: &encoded,
-            };
-            committed.sequence = Some(publish(&mut self.log, &what)?.seq.get());
-        }
-        if let (Some(name), Some(seq)) = (&self.options.tag, committed.sequence) {
-            let checkpoint =
-                crate::commit::Seq::new(seq).map_err(|error| Error::internal(error.to_string()))?;
-            let action = Action::Tag(Tag { name: name.clone(), checkpoint });
-            let draft = self.log.draft(&self.plan.run, action).place(place)?;
-            self.log.append(&draft).place(place)?;
+        committed.sequence = Some(seq.get());
+        if let Some(name) = &self.options.tag {
+            retention::tag(&mut self.log, name, seq)?;
         }
         Ok(committed)
+    }
+
+    /// Appends the record, as long as the copy is newer than the newest of its run.
+    fn publish(&mut self, manifest: &EncodedManifest) -> Result<Seq> {
+        let place = self.root.display_name();
+        let metrics = self.source.commit().map(|commit| commit.metrics.clone()).unwrap_or_default();
+        let what = Publication {
+            run: &self.plan.run,
+            epoch: None,
+            parent: None,
+            step: self.plan.step,
+            attempt: &self.plan.folder,
+            also: &std::collections::BTreeSet::new(),
+            metrics: &metrics,
+            manifest,
+        };
+        put_manifest(self.root, &what)?;
+        for _ in 0..ROUNDS {
+            let newest = follow::follow(self.source, self.log.state(), &self.plan.run, self.plan.step);
+            match append_record_while(&mut self.log, &what, newest.place(place)?) {
+                Ok(committed) => return Ok(committed.seq),
+                // Somebody committed in between: whether this one is older than that is decided anew.
+                Err(CommitError::Passed { .. }) => {}
+                Err(error) => return Err(error).place(place),
+            }
+        }
+        Err(CommitError::Contended { rounds: ROUNDS }).place(place)
     }
 
     /// The source's manifest with every file in the copy's own folder, as the parts in the store say.
@@ -265,20 +308,6 @@ impl<'a> Copy<'a> {
         }
         manifest.origin = Some(Origin { format, variant, place });
         Ok(manifest)
-    }
-}
-
-/// A copy of an older checkpoint must not become what a run resumes from.
-fn refuse_older(state: &State, run: &Label, step: u64) -> Result<()> {
-    match state.newest(run) {
-        Some((seq, newest)) if newest.step > step => {
-            let text = format!(
-                "run {run} is at step {} (record {seq}): a copy of step {step} would become its newest checkpoint",
-                newest.step
-            );
-            Err(Error::new(ErrorKind::Conflict, text).hint("commit it to a run of its own: --run NAME"))
-        }
-        _ => Ok(()),
     }
 }
 

@@ -483,7 +483,7 @@ pub(crate) struct Copy {
     /// Root to copy them to; it gains commits.
     #[arg(required = true)]
     pub(crate) target: String,
-    /// Every checkpoint of the root, oldest first.
+    /// Every checkpoint of the root, oldest first, but for what was copied before and forgotten in the target.
     #[arg(long)]
     pub(crate) all: bool,
     /// Run to commit them to; their own when not given.

@@ -267,3 +267,30 @@ fn a_commit_to_what_was_condemned_meanwhile_is_not_written() {
     let appended = trainer.append(&draft);
     assert!(matches!(appended, Err(CommitError::Rejected { void: Void::Condemned { .. } })), "{appended:?}");
 }
+
+#[test]
+fn a_draft_that_is_tied_to_the_newest_checkpoint_is_not_written_behind_another() {
+    let root = memory();
+    let (mut first, mut second) = (log(&root, 1), log(&root, 2));
+    let tied =
+        |log: &Log, name: &str, newest| log.draft(&label("main"), commit(name)).unwrap().while_newest(newest);
+    let old = tied(&first, "old", None);
+    assert_eq!(first.append(&old).unwrap().seq, seq(1));
+    // Another commits between the decision and the record.
+    let behind = tied(&first, "behind", Some(seq(1)));
+    append(&mut second, commit("live")).unwrap();
+    match first.append(&behind) {
+        Err(CommitError::Passed { expected, newest, .. }) => {
+            assert_eq!((expected, newest), (Some(seq(1)), Some(seq(2))));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(attempts(&root), ["old", "live"]);
+    // Records of other kinds and other runs are no matter.
+    let other = second.draft(&label("other"), commit("other")).unwrap();
+    second.append(&other).unwrap();
+    append(&mut second, Action::Tag(Tag { name: label("best"), checkpoint: seq(2) })).unwrap();
+    let next = tied(&first, "next", Some(seq(2)));
+    assert_eq!(first.append(&next).unwrap(), Committed { seq: seq(5), before: false });
+    assert!(first.append(&next).unwrap().before, "what is there is there, whatever came after");
+}

@@ -20,10 +20,10 @@ const GENERATIONS: u32 = 1000;
 /// # Errors
 /// `Conflict` when it was retired a thousand times.
 pub(crate) fn attempt_of(state: &State, step: u64, identity: &Sha256Digest) -> Result<DirName> {
-    let digits: String = identity.to_string().chars().take(DIGITS).collect();
+    let first = first_name(step, identity);
     let name = |generation: u32| match generation {
-        1 => format!("step-{step:08}-{digits}"),
-        later => format!("step-{step:08}-{digits}-{later}"),
+        1 => first.clone(),
+        later => format!("{first}-{later}"),
     };
     for generation in 1..=GENERATIONS {
         let dir: DirName = name(generation).parse().map_err(|error| Error::internal(format!("{error}")))?;
@@ -35,9 +35,23 @@ pub(crate) fn attempt_of(state: &State, step: u64, identity: &Sha256Digest) -> R
         .hint("collect the garbage of this root"))
 }
 
+fn first_name(step: u64, identity: &Sha256Digest) -> String {
+    let digits: String = identity.to_string().chars().take(DIGITS).collect();
+    format!("step-{step:08}-{digits}")
+}
+
+/// Whether a folder is one of those that [`attempt_of`] gives this identity, at any time.
+pub(crate) fn is_attempt_of(dir: &DirName, step: u64, identity: &Sha256Digest) -> bool {
+    let rest = dir.as_str().strip_prefix(&first_name(step, identity));
+    rest.is_some_and(|rest| rest.is_empty() || rest.strip_prefix('-').is_some_and(decimal))
+}
+
+fn decimal(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
 /// Whether a folder is named as [`attempt_of`] names them: what a collection of garbage may take for a stopped save.
 pub(crate) fn is_attempt_name(name: &str) -> bool {
-    let decimal = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
     let Some((step, rest)) = name.strip_prefix("step-").and_then(|rest| rest.split_once('-')) else {
         return false;
@@ -194,7 +208,11 @@ mod tests {
         let second = attempt_of(&state, 1000, &identity).unwrap();
         assert_eq!(second.as_str(), format!("{first}-2"));
         state.condemned.insert(second.clone(), Seq::FIRST);
-        assert_eq!(attempt_of(&state, 1000, &identity).unwrap().as_str(), format!("{first}-3"));
+        let third = attempt_of(&state, 1000, &identity).unwrap();
+        assert_eq!(third.as_str(), format!("{first}-3"));
+        assert!([&first, &second, &third].into_iter().all(|dir| is_attempt_of(dir, 1000, &identity)));
+        assert!(!is_attempt_of(&first, 1001, &identity));
+        assert!(!is_attempt_of(&first, 1000, &Sha256Digest::of(b"another")));
     }
 
     #[test]

@@ -37,7 +37,7 @@ mod sink;
 mod source;
 mod whose;
 
-pub(crate) use attempt::{attempt_of, is_attempt_name, is_attempt_object, is_piece};
+pub(crate) use attempt::{attempt_of, is_attempt_name, is_attempt_object, is_attempt_of, is_piece};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use catalog::manifest_of_parts;
 pub use facts::{CommitFacts, utc};
@@ -50,7 +50,7 @@ pub use open::{open, open_in, open_record, open_root};
 pub(crate) use part::HeldNote;
 pub(crate) use part::Parts;
 pub(crate) use planned::{Finished, Planned, Terms};
-pub(crate) use publish::{Publication, publish};
+pub(crate) use publish::{Publication, append_record_while, publish, put_manifest};
 pub use revision::{Revision, RevisionError};
 pub(crate) use sharing::{Base, GroupFill, Told};
 pub use sink::{NativeSink, SinkOptions};

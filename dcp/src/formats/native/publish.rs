@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    Error, Place, Result,
+    Place, Result,
     commit::{Action, Commit, CommitError, Committed, DirName, Label, Log, ManifestRef, Metrics, Seq, Void},
     manifest::EncodedManifest,
     store::Root,
@@ -56,27 +56,48 @@ pub(crate) fn put_manifest(root: &Root, what: &Publication<'_>) -> Result<()> {
 /// # Errors
 /// As [`publish`].
 pub(crate) fn append_record(log: &mut Log, what: &Publication<'_>) -> Result<Committed> {
-    let action = Action::Commit(Commit {
-        step: what.step,
-        attempt: what.attempt.clone(),
-        manifest: what.manifest_ref(),
-        directories: what.also.iter().chain([what.attempt]).cloned().collect(),
-        metrics: what.metrics.clone(),
-    });
     let root = log.root().display_name().to_owned();
-    append(log, what, &action).place(root)
+    append(log, what, None).place(root)
+}
+
+/// As [`append_record`], as long as `newest` is the newest checkpoint of the run.
+///
+/// # Errors
+/// [`CommitError::Passed`] when another is; what the log says.
+pub(crate) fn append_record_while(
+    log: &mut Log,
+    what: &Publication<'_>,
+    newest: Option<Seq>,
+) -> Result<Committed, CommitError> {
+    append(log, what, Some(newest))
 }
 
 impl Publication<'_> {
     fn manifest_ref(&self) -> ManifestRef {
         ManifestRef { sha256: self.manifest.digest, size: self.manifest.bytes.len() as u64 }
     }
+
+    fn action(&self) -> Action {
+        Action::Commit(Commit {
+            step: self.step,
+            attempt: self.attempt.clone(),
+            manifest: self.manifest_ref(),
+            directories: self.also.iter().chain([self.attempt]).cloned().collect(),
+            metrics: self.metrics.clone(),
+        })
+    }
 }
 
-fn append(log: &mut Log, what: &Publication<'_>, action: &Action) -> Result<Committed> {
+fn append(
+    log: &mut Log,
+    what: &Publication<'_>,
+    newest: Option<Option<Seq>>,
+) -> Result<Committed, CommitError> {
     for _ in 0..ROUNDS {
-        let mut draft =
-            log.draft(what.run, action.clone())?.after(what.parent.or_else(|| tip(log, what.run)));
+        let mut draft = log.draft(what.run, what.action())?.after(what.parent.or_else(|| tip(log, what.run)));
+        if let Some(newest) = newest {
+            draft = draft.while_newest(newest);
+        }
         if let Some(epoch) = what.epoch {
             draft = draft.in_epoch(epoch);
         }
@@ -84,10 +105,10 @@ fn append(log: &mut Log, what: &Publication<'_>, action: &Action) -> Result<Comm
             Ok(committed) => return Ok(committed),
             // Another writer went on in between. Nothing was written, so going on from there is a new try.
             Err(CommitError::Rejected { void: Void::Forked { .. } }) if what.parent.is_none() => {}
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(error),
         }
     }
-    Err(Error::from(CommitError::Contended { rounds: ROUNDS }))
+    Err(CommitError::Contended { rounds: ROUNDS })
 }
 
 /// What the run goes on from: what its incarnation committed last, else its newest checkpoint.

@@ -38,6 +38,11 @@ impl NativeSource {
         self.committed.as_ref()
     }
 
+    /// The log that its record stands in, where that was read.
+    pub(crate) const fn log(&self) -> Option<&Log> {
+        self.log.as_ref()
+    }
+
     /// SHA-256 of its manifest.
     #[must_use]
     pub const fn manifest_digest(&self) -> Sha256Digest {

@@ -21,7 +21,7 @@ use super::{
     file::Target,
 };
 use crate::{
-    Cancel, Catalog, Error, Progress, Result, Source,
+    Cancel, Catalog, Error, Location, Progress, Result, Source,
     digest::BlockCodec,
     engine::{RegionReader, RunOptions, Verify, blame, grid::Grid},
     fingerprint::{Fingerprint, FingerprintSum},
@@ -136,12 +136,20 @@ impl Pass<'_> {
     }
 
     fn damaged(&self, target: &Target, block: usize, range: &Range<u64>, logical: &Range<u64>) -> Error {
-        let what = blame::describe(self.source.catalog(), target.id, logical);
-        Error::corrupt(format!(
-            "{}: bytes {}..{}: block {block} has another SHA-256 than its table says; {what}",
+        let catalog = self.source.catalog();
+        let text = format!(
+            "{}: bytes {}..{}: block {block} has another SHA-256 than its table says; ",
             target.entry.path, range.start, range.end
-        ))
-        .hint("nothing was committed; `ckpt verify` lists everything that is damaged")
+        );
+        // A blob is proven by its table as a whole, so it can't be copied without a block of another checkpoint.
+        let of_others = target.entry.location == Location::InRoot
+            && blame::affected(catalog, target.id, logical).is_empty();
+        if of_others {
+            return Error::corrupt(text + "this checkpoint has no tensor there, others that share the file may")
+                .hint("a copy takes shared files whole; `ckpt convert` reads only what belongs to this checkpoint, and writes it anew");
+        }
+        Error::corrupt(text + &blame::describe(catalog, target.id, logical))
+            .hint("nothing was committed; `ckpt verify` lists everything that is damaged")
     }
 
     /// The fingerprint of every tensor, of the bytes that were copied.

@@ -4,7 +4,10 @@ use std::{
     collections::BTreeSet,
     num::NonZeroUsize,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -12,7 +15,7 @@ use fqn::Dtype;
 
 use super::*;
 use crate::{
-    Silent,
+    ErrorKind, Silent,
     engine::testing::Whole,
     formats::{
         self, OpenOptions,
@@ -28,7 +31,10 @@ use crate::{
             write_rank,
         },
     },
-    store::Stores,
+    store::{
+        DiskFs, Links, LocalStore, OsNonces, Stores,
+        traced::{Fault, Traced},
+    },
 };
 
 fn folder() -> (tempfile::TempDir, Root) {
@@ -270,6 +276,162 @@ fn an_older_checkpoint_does_not_become_what_a_run_resumes_from() {
     copied(&source, &to.1, &aside).unwrap();
     assert_eq!(newest(&to.1).commit().unwrap().step, 3);
     assert_holds(&Loader::newest(&to.1, &"archive".parse().unwrap()).unwrap(), &wholes);
+}
+
+/// Commits another checkpoint at the moment when a copy begins its record.
+#[derive(Debug)]
+struct Meanwhile(Root, AtomicU64);
+
+impl crate::store::Nonces for Meanwhile {
+    fn draw(&self) -> Result<crate::store::Nonce, crate::store::StoreError> {
+        let decided = self.0.list(None)?.iter().any(|it| it.path.as_ref().contains("/manifest-"));
+        if decided && self.1.fetch_add(1, Ordering::Relaxed) == 0 {
+            let wholes = wholes();
+            save_by(&self.0, &wholes, &plan_of(&wholes, "1x1x1", 3));
+        }
+        OsNonces.draw()
+    }
+}
+
+#[test]
+fn a_copy_of_an_older_step_is_refused_though_a_newer_one_is_committed_only_as_its_record_is_begun() {
+    let (from, to) = (folder(), memory());
+    shared(&from.1);
+    let meanwhile = Arc::new(Meanwhile(to.clone(), AtomicU64::new(0)));
+    let log = LogOptions { nonces: meanwhile.clone(), ..LogOptions::default() };
+    let copied = copied(&opened(&from.1), &to, &CopyOptions { log, ..options() });
+    assert!(meanwhile.1.load(Ordering::Relaxed) > 0);
+    refused(copied, ErrorKind::Conflict, &["run main is at step 3"]);
+    assert_eq!(Log::open(&to).unwrap().head().map(Seq::get), Some(1));
+    assert_eq!(newest(&to).commit().unwrap().step, 3);
+}
+
+/// Steps 10, 20, 30; then the run falls back to 20 and goes on with 25.
+fn fallen_back(root: &Root) -> Vec<Whole> {
+    let wholes = wholes();
+    for step in [10, 20, 30] {
+        save_by(root, &wholes, &plan_of(&wholes, "1x1x1", step));
+    }
+    let epoch = crate::save::begin_epoch(root, &run(), &SaveOptions::default()).unwrap();
+    let mut spec = spec(&wholes, "1x1x1", 25).in_epoch(epoch);
+    spec.parent = Some(Seq::new(2).unwrap());
+    save_by(root, &wholes, &SavePlan::new(spec).unwrap());
+    wholes
+}
+
+fn at(root: &Root, seq: u64) -> NativeSource {
+    open_root(&Stores::new(), root, Some(&format!("seq:{seq}")), OpenOptions::new()).unwrap()
+}
+
+fn live(root: &Root) -> Vec<u64> {
+    Log::open(root).unwrap().state().checkpoints.values().map(|it| it.step).collect()
+}
+
+#[test]
+fn a_run_that_fell_back_is_copied_in_the_order_of_its_log_time_and_again() {
+    let (from, to) = (memory(), memory());
+    let wholes = fallen_back(&from);
+    let all = || -> Vec<_> {
+        let each = Log::open(&from).unwrap().state().checkpoints.keys().copied().collect::<Vec<_>>();
+        each.into_iter().map(|seq| copied(&at(&from, seq.get()), &to, &options()).unwrap()).collect()
+    };
+    assert!(all().iter().all(|report| report.plan.before.is_none()));
+    assert_eq!(live(&to), [10, 20, 30, 25]);
+    assert!(all().iter().all(|report| report.plan.before.is_some()));
+    save_by(&from, &wholes, &plan_of(&wholes, "1x1x1", 26));
+    all();
+    assert_eq!(live(&to), [10, 20, 30, 25, 26]);
+    // What the run left behind is older than what it went on with, though its step is larger.
+    let other = memory();
+    copied(&at(&from, 5), &other, &options()).unwrap();
+    let left = plan(&at(&from, 3), &other, &options()).unwrap_err();
+    assert_eq!(left.kind(), ErrorKind::Conflict);
+    assert!(left.to_string().contains("is a copy of record 5 of the source"), "{left}");
+}
+
+#[test]
+fn a_place_in_the_log_is_known_of_what_the_source_has_forgotten() {
+    let (from, to) = (memory(), memory());
+    fallen_back(&from);
+    copied(&at(&from, 3), &to, &options()).unwrap();
+    retire(&from, &run(), None, NonZeroUsize::MIN, LogOptions::default()).unwrap();
+    for _ in 0..2 {
+        collect(&from, &run(), None, &GcOptions::after(Duration::ZERO), LogOptions::default()).unwrap();
+    }
+    assert_eq!(live(&from), [25]);
+    copied(&at(&from, 5), &to, &options()).unwrap();
+    assert_eq!(live(&to), [30, 25]);
+}
+
+#[test]
+fn what_was_forgotten_in_the_target_is_left_out_where_that_is_wanted_and_a_stopped_copy_is_not() {
+    let (from, to) = (memory(), memory());
+    let wholes = wholes();
+    for step in [1, 2, 3] {
+        save_by(&from, &wholes, &plan_of(&wholes, "1x1x1", step));
+        copied(&at(&from, step), &to, &options()).unwrap();
+    }
+    let leave = CopyOptions { leave_forgotten: true, ..options() };
+    retire(&to, &run(), None, NonZeroUsize::MIN, LogOptions::default()).unwrap();
+    for _ in 0..3 {
+        let left = copied(&at(&from, 1), &to, &leave).unwrap();
+        assert_eq!((left.plan.forgotten, left.committed.sequence, left.bytes_copied), (Some(1), None, 0));
+        assert_eq!(copied(&at(&from, 3), &to, &leave).unwrap().committed.sequence, Some(3));
+        refused(copied(&at(&from, 1), &to, &options()), ErrorKind::Conflict, &["record 3 of the source"]);
+        // Retired first, condemned and deleted then: it is remembered all the same.
+        collect(&to, &run(), None, &GcOptions::after(Duration::ZERO), LogOptions::default()).unwrap();
+    }
+    save_by(&from, &wholes, &plan_of(&wholes, "1x1x1", 4));
+    let folder = plan(&at(&from, 4), &to, &leave).unwrap().folder;
+    let mut log = Log::open(&to).unwrap();
+    let condemn = crate::commit::Condemn { directories: [folder].into() };
+    let draft = log.draft(&run(), crate::commit::Action::Condemn(condemn)).unwrap();
+    log.append(&draft).unwrap();
+    let again = copied(&at(&from, 4), &to, &leave).unwrap();
+    assert_eq!((again.plan.forgotten, live(&to)), (None, vec![3, 4]));
+}
+
+#[test]
+fn a_damaged_block_of_other_checkpoints_in_a_shared_file_is_told_as_such() {
+    let (from, to) = (folder(), folder());
+    shared(&from.1);
+    let source = opened(&from.1);
+    let catalog = source.catalog();
+    // Of the tensor that was changed in step 2, the blob of step 1 holds bytes that only step 1 uses.
+    let mut told = None;
+    for (file, entry) in catalog.files.iter().enumerate().filter(|(_, it)| it.location == Location::InRoot) {
+        let file = FileId(u32::try_from(file).unwrap());
+        let table = source.blocks(file).unwrap().unwrap();
+        let others = table.blocks().find(|block| {
+            block.logical.start > 0
+                && crate::engine::blame::affected(catalog, file, &block.logical).is_empty()
+        });
+        let Some(block) = others else { continue };
+        let path = from.0.path().join(&entry.path);
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[usize::try_from(block.stored.start).unwrap()] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+        told = Some(copied(&opened(&from.1), &to.1, &options()).unwrap_err());
+        break;
+    }
+    let error = told.unwrap();
+    assert!(error.to_string().contains("this checkpoint has no tensor there"), "{error}");
+    assert!(error.hint_text().unwrap().contains("ckpt convert"), "{error:?}");
+}
+
+#[test]
+fn a_record_that_was_there_is_made_durable_before_the_copy_is_told_as_done() {
+    let (from, to) = (folder(), folder());
+    shared(&from.1);
+    let source = opened(&from.1);
+    copied(&source, &to.1, &options()).unwrap();
+    let path = to.0.path();
+    let fault = Fault { on: "syncdir /commits", errno: rustix::io::Errno::IO, happens: false };
+    let disk = DiskFs::open(path, Links::Refuse).unwrap();
+    let traced = Traced::new(disk, &Arc::default(), &Arc::new(Mutex::new(Some(fault))));
+    let root = Root::from_local(LocalStore::over(traced, path.to_str().unwrap(), Arc::new(OsNonces)));
+    let error = copied(&source, &root, &options()).unwrap_err();
+    assert!(error.to_string().contains("did not confirm"), "{error}");
 }
 
 #[test]

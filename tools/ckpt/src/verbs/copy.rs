@@ -1,6 +1,6 @@
 //! `ckpt copy`: copies checkpoints of a native store into a root, so that they need no folder but their own.
 
-use dcp::commit::{Label, Log, LogOptions};
+use dcp::commit::{Log, Seq};
 use dcp::engine::RunOptions;
 use dcp::formats::{OpenOptions, detect, native};
 use dcp::ops::copy::{CopyOptions, CopyPlan, CopyReport, copy, plan};
@@ -8,7 +8,7 @@ use dcp::store::{Root, Stores, local_path};
 use dcp::{Error, ErrorKind, Format, Place, Result};
 use serde::Serialize;
 
-use super::{Context, verify, write};
+use super::{Context, root, verify, write};
 use crate::output::{
     self, Render,
     style::{self, harmless},
@@ -34,6 +34,9 @@ struct One {
     #[serde(skip_serializing_if = "Option::is_none")]
     target: Option<String>,
     plan: CopyPlan,
+    /// Why it was left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    skipped: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     done: Option<Done>,
 }
@@ -55,7 +58,10 @@ struct Done {
 
 /// Copies the sources, one after another.
 pub(super) fn run(context: &Context<'_>, args: &cli::Copy) -> Result<exit::Code> {
-    let (run, tag) = (label("--run", args.run.as_deref())?, label("--tag", args.tag.as_deref())?);
+    let of_option = |option: &str, text: &Option<String>| {
+        text.as_deref().map(root::label).transpose().map_err(|error| error.at(option))
+    };
+    let (run, tag) = (of_option("--run", &args.run)?, of_option("--tag", &args.tag)?);
     let sources = sources(args)?;
     if tag.is_some() && sources.len() > 1 {
         let text = format!("--tag names one checkpoint, and {} are copied", sources.len());
@@ -63,22 +69,26 @@ pub(super) fn run(context: &Context<'_>, args: &cli::Copy) -> Result<exit::Code>
     }
     write::root_is_free(&args.target)?;
     let root = target(args)?;
-    let mut copies = Vec::with_capacity(sources.len());
+    let (mut copies, mut warnings) = (Vec::with_capacity(sources.len()), Vec::new());
     for source in &sources {
         let options = CopyOptions {
             run: run.clone(),
             tag: tag.clone(),
+            leave_forgotten: args.all,
             place: source.location.clone(),
-            log: LogOptions { writer: write::writer(), ..LogOptions::default() },
+            log: root::options(),
         };
-        let one = one(context, args, source, &root, &options).map_err(|error| match copies.len() {
-            0 => error,
-            done => error.at(format!("{done} of {} are copied", sources.len())),
-        });
-        copies.push(one?);
+        match one(context, args, source, &root, &options) {
+            Ok(one) => copies.push(one),
+            Err(_) if args.all && is_gone(source) => {
+                warnings.push(format!("{source} was forgotten in the meantime, and is left out"));
+            }
+            Err(error) if copies.is_empty() => return Err(error),
+            Err(error) => return Err(error.at(format!("{} of {} are done", copies.len(), sources.len()))),
+        }
     }
     let copied = Copied { target: args.target.clone(), dry_run: args.dry_run, copies };
-    output::show(context, &args.target, &[], &copied)?;
+    output::show(context, &args.target, &warnings, &copied)?;
     Ok(exit::DONE)
 }
 
@@ -94,7 +104,8 @@ fn one(
     let name = format!("{}{seq}", target.location);
     if args.dry_run {
         let plan = plan(&source, root, options).place(&name)?;
-        return Ok(One { source: name, target: None, plan, done: None });
+        let skipped = skipped(args, &plan);
+        return Ok(One { source: name, target: None, plan, skipped, done: None });
     }
     let run = RunOptions {
         max_memory: context.global.max_memory,
@@ -107,7 +118,10 @@ fn one(
         _ => error,
     })?;
     let CopyReport { plan, committed, files_kept, bytes_copied, proven, seconds, fingerprints } = report;
-    let sequence = committed.sequence.ok_or_else(|| Error::internal("a copy without a record"))?;
+    let Some(sequence) = committed.sequence else {
+        let skipped = skipped(args, &plan);
+        return Ok(One { source: name, target: None, plan, skipped, done: None });
+    };
     let done = Done {
         sequence,
         before: plan.before.is_some(),
@@ -120,7 +134,21 @@ fn one(
         seconds,
     };
     let target = Some(format!("{}@seq:{sequence}", args.target));
-    Ok(One { source: name, target, plan, done: Some(done) })
+    Ok(One { source: name, target, plan, skipped: None, done: Some(done) })
+}
+
+/// Why --all leaves it out.
+fn skipped(args: &cli::Copy, plan: &CopyPlan) -> Option<String> {
+    let record = plan.forgotten.filter(|_| args.all)?;
+    Some(format!("it was copied before, by record {record}, and forgotten in the target"))
+}
+
+/// Whether a checkpoint that --all means is no longer there.
+fn is_gone(source: &Target) -> bool {
+    let number = source.revision.as_deref().and_then(|it| it.strip_prefix("seq:"));
+    let seq = number.and_then(|it| it.parse::<u64>().ok()).and_then(|it| Seq::new(it).ok());
+    let log = Root::open(&source.location, &Stores::new()).ok().and_then(|root| Log::open(&root).ok());
+    log.zip(seq).is_some_and(|(log, seq)| !log.state().checkpoints.contains_key(&seq))
 }
 
 /// Opens a checkpoint of a native store; anything else is not copied but converted.
@@ -174,14 +202,6 @@ fn target(args: &cli::Copy) -> Result<Root> {
     }
 }
 
-fn label(option: &str, text: Option<&str>) -> Result<Option<Label>> {
-    let read = |text: &str| {
-        let refused = |e| Error::incompatible(format!("{option} {text}: {e}")).hint("give it another name");
-        text.parse().map_err(refused)
-    };
-    text.map(read).transpose()
-}
-
 impl One {
     fn human(&self) -> String {
         let CopyPlan { run, step, files, bytes, shared_files, shared_bytes, sealed_files, .. } = &self.plan;
@@ -194,6 +214,9 @@ impl One {
             parts.push(format!("{sealed_files} sealed files"));
         }
         let size = parts.join(", ");
+        if let Some(why) = &self.skipped {
+            return text + &format!("{} {why}\n", style::word("left out"));
+        }
         let (Some(target), Some(done)) = (&self.target, &self.done) else {
             let word = if self.plan.before.is_some() { "copied before:" } else { "would copy" };
             return text + &format!("{word} {size}, to run {run}\n");
@@ -219,6 +242,7 @@ impl One {
 
     fn plain(&self) -> String {
         let word = match &self.done {
+            None if self.skipped.is_some() => "skipped",
             None => "plan",
             Some(done) if done.before => "before",
             Some(_) => "copied",

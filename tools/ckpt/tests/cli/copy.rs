@@ -49,6 +49,27 @@ fn several_are_copied_in_order_and_all_of_a_root() {
 }
 
 #[test]
+fn all_of_a_root_is_copied_time_and_again_without_what_was_forgotten_there() {
+    let place = two();
+    place.done(&["copy", "a", "b", "--all"]);
+    place.done(&["forget", "b", "--keep-last", "1"]);
+    place.done(&["reshard", "a", "--to", "1x1x1"]);
+    for dry in [true, false] {
+        let args = ["copy", "a", "b", "--all", "--dry-run"];
+        let copies = place.json(if dry { &args } else { &args[..4] })["result"]["copies"].clone();
+        let why = copies[0]["skipped"].as_str().unwrap();
+        assert!(why.contains("by record 1") && why.contains("forgotten"), "{why}");
+        assert!(
+            copies[0]["done"].is_null() && copies[1]["skipped"].is_null() && copies[2]["skipped"].is_null()
+        );
+    }
+    let again = place.done(&["copy", "a", "b", "--all", "--format", "human"]).out;
+    assert!(again.contains("left out it was copied before, by record 1"), "{again}");
+    assert_eq!(place.done(&["ls", "b", "-q"]).out.lines().count(), 2);
+    place.run(&["copy", "a@seq:1", "b"]).refused(11, &["of the source"]);
+}
+
+#[test]
 fn what_is_damaged_foreign_or_in_the_way_is_refused() {
     let place = two();
     place.run(&["copy", &fixture(DCP), "b"]).refused(22, &["only a native store is copied"]);

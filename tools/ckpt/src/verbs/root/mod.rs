@@ -90,11 +90,11 @@ fn whole_root(target: &Target) -> Result<()> {
         .hint(format!("leave {extra} out")))
 }
 
-fn options() -> LogOptions {
+pub(super) fn options() -> LogOptions {
     LogOptions { writer: write::writer(), ..LogOptions::default() }
 }
 
-fn label(text: &str) -> Result<Label> {
+pub(super) fn label(text: &str) -> Result<Label> {
     text.parse().map_err(|error: dcp::commit::InvalidName| {
         Error::incompatible(error.to_string()).caused_by(error).hint("choose another name")
     })
