@@ -17,7 +17,8 @@
 //!   checkpoint whose record was lost, unless the caller says otherwise.
 //! * Ages are differences of times that the store gave: of records, of objects, and, for the present, of an empty object that is put for that
 //!   purpose and removed (by a dry run too, where an age matters: there is no other way to ask a store for the time). The clock of the machine
-//!   that runs this is never asked, so it may be off by any amount. What has no time is young.
+//!   that runs this decides nothing, so it may be off by any amount; it is only asked for people: for the ages that `ckpt ls` shows, and by
+//!   `ckpt doctor`, to tell how far it is off. What has no time is young.
 //! * What frees space comes before what takes some: deletions that are due, then unfinished files, then the record that condemns more.
 //! * Every step can be stopped anywhere and be done again. What is left of a directory never looks like a checkpoint: manifests go first.
 //!

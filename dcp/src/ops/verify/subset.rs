@@ -24,7 +24,8 @@ pub enum Subset {
     Nothing,
     /// Some of several parts.
     Parts(Parts),
-    /// The first of as many parts as it takes for one to have about so many bytes.
+    /// The first of as few parts as it takes for one to have no more than about so many bytes; it has more than half of that many, unless there
+    /// are fewer in all.
     Bytes {
         /// How many.
         bytes: NonZeroU64,

@@ -50,6 +50,8 @@ pub(super) fn run(context: &Context<'_>, args: &cli::Verify) -> Result<exit::Cod
         .hint("leave #GLOB out; findings can be filtered by tensor"));
     }
     let opened = open::open(&args.target, OpenOptions::new().strictness(Strictness::Lenient))?;
+    // Hours of reading are not spent on what no log could be told.
+    let record = args.record.then(|| recorder(&opened)).transpose()?;
     let part = args.subset.map_or(Subset::All, |part| part.subset(args.subset_seed));
     let subset = if args.structure_only { Subset::Nothing } else { part };
     let options = VerifyOptions { threads: threads(context), subset };
@@ -57,7 +59,8 @@ pub(super) fn run(context: &Context<'_>, args: &cli::Verify) -> Result<exit::Cod
     // Causes before what follows from them: a missing file makes gaps.
     report.findings.sort_by_key(|finding| (std::cmp::Reverse(finding.severity), rank(finding.code)));
     let of = |severity| report.findings.iter().filter(|finding| finding.severity == severity).count();
-    let recorded = args.record.then(|| record(&opened, report.is_sound())).transpose()?;
+    // What was found is shown whether it could be noted or not.
+    let recorded = record.map(|record| record.note(report.is_sound()));
     let catalog = opened.source.catalog();
     let verified = Verified {
         location: opened.location,
@@ -70,16 +73,17 @@ pub(super) fn run(context: &Context<'_>, args: &cli::Verify) -> Result<exit::Cod
         warnings: of(Severity::Warning),
         notes: of(Severity::Note),
         unprotected_bytes: unprotected(catalog),
-        recorded,
+        recorded: recorded.as_ref().map(Result::is_ok),
         read_data: !args.structure_only,
         report,
     };
     output::show(context, &args.target.to_string(), &opened.warnings, &verified)?;
+    recorded.transpose()?;
     Ok(if verified.sound { exit::DONE } else { exit::CORRUPT })
 }
 
-/// Notes in the log what was found; a damaged checkpoint loses what an earlier verification said.
-fn record(opened: &open::Opened, sound: bool) -> Result<bool> {
+/// The log that is to be told what is found; a damaged checkpoint loses what an earlier verification said.
+fn recorder(opened: &open::Opened) -> Result<root::Recorder> {
     let commit = opened.commit.as_ref().ok_or_else(|| {
         Error::incompatible(format!(
             "{}: was not committed to a native root, so no log could say it",
@@ -87,8 +91,7 @@ fn record(opened: &open::Opened, sound: bool) -> Result<bool> {
         ))
         .hint("leave --record out, or `ckpt seal` it first")
     })?;
-    root::record_verified(&opened.location, commit, sound)?;
-    Ok(true)
+    root::Recorder::of(&opened.location, commit)
 }
 
 /// Bytes of chunks that neither a block table nor a record with a CRC-32 covers.
@@ -282,8 +285,9 @@ impl Render for Verified {
         } else {
             text += &format!("{:INDENT$}metadata and sizes only; no data was read\n", "proven");
         }
-        if self.recorded.is_some() {
-            text += &format!("{:INDENT$}in the log\n", "recorded");
+        if let Some(recorded) = self.recorded {
+            let what = if recorded { "in the log" } else { "not: the log could not be written" };
+            text += &format!("{:INDENT$}{what}\n", "recorded");
         }
         if let Some(part) = self.part() {
             text += &format!("{:INDENT$}{part}\n", "part");

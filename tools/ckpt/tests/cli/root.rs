@@ -336,30 +336,71 @@ fn a_place_without_a_root_is_refused_by_every_verb() {
     place.run(&["verify", &hf, "--record"]).refused(22, &["not committed to a native root"]);
 }
 
+/// A folder that nobody can write to, until this is dropped.
+struct ReadOnly(std::path::PathBuf);
+
+impl ReadOnly {
+    /// By permissions, or, for whom those do not hold back, by a mount. `None`, with the reason printed, where neither can be had.
+    fn of(folder: std::path::PathBuf) -> Option<Self> {
+        let only = Self(folder);
+        only.mode(0o555);
+        let probe = only.0.join("may");
+        if std::fs::write(&probe, b"").is_err() {
+            return Some(only);
+        }
+        std::fs::remove_file(&probe).unwrap();
+        for options in [["--bind"].as_slice(), ["-o", "remount,bind,ro"].as_slice()] {
+            let mount = std::process::Command::new("mount").args(options).args([&only.0, &only.0]).output();
+            match mount {
+                Ok(output) if output.status.success() => {}
+                told => {
+                    println!(
+                        "not run: permissions do not hold this user back, and nothing can be mounted: {told:?}"
+                    );
+                    return None;
+                }
+            }
+        }
+        Some(only)
+    }
+
+    fn mode(&self, mode: u32) {
+        use std::os::unix::fs::PermissionsExt;
+        for path in [self.0.join("commits"), self.0.clone()] {
+            drop(std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)));
+        }
+    }
+}
+
+impl Drop for ReadOnly {
+    fn drop(&mut self) {
+        drop(std::process::Command::new("umount").arg(&self.0).output());
+        self.mode(0o755);
+    }
+}
+
 #[test]
 fn a_folder_that_can_only_be_read_is_listed_and_never_changed() {
-    use std::os::unix::fs::PermissionsExt;
     let place = Place::new();
     root(&place, &["100", "200"]);
-    let mode = |mode: u32| {
-        for path in [place.path("root/commits"), place.path("root")] {
-            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
-        }
-    };
-    mode(0o555);
+    let before = names(&place.path("root/commits"));
+    let Some(only) = ReadOnly::of(place.path("root")) else { return };
     assert_eq!(steps(&place), [200, 100]);
     place.done(&["log", "root"]);
     place.done(&["du", "root"]);
-    // Who may do anything is not held back by permissions.
-    if std::fs::write(place.path("root/may"), b"").is_err() {
-        let tried = place.json(&["forget", "root", "--keep-within", "1d", "--dry-run"]);
-        assert!(tried["warnings"][0].as_str().unwrap().contains("last record"), "{tried}");
-        place.run(&["forget", "root", "--keep-last", "1"]).refused(12, &["permission denied"]);
-        place.run(&["tag", "root", "x"]).refused(12, &["permission denied"]);
-        let found = place.json(&["doctor", "root"]);
-        assert_eq!(found["result"]["report"]["findings"][0]["code"], "read-only");
-    }
-    mode(0o755);
+    let tried = place.json(&["forget", "root", "--keep-within", "1d", "--dry-run"]);
+    assert!(tried["warnings"][0].as_str().unwrap().contains("last record"), "{tried}");
+    place.run(&["forget", "root", "--keep-last", "1"]).refused(12, &["permission denied"]);
+    place.run(&["tag", "root", "x"]).refused(12, &["permission denied"]);
+    let found = place.json(&["doctor", "root"]);
+    assert_eq!(found["result"]["report"]["findings"][0]["code"], "read-only");
+    // What was found is shown though it can't be noted.
+    let verified = place.run(&["verify", "root", "--record", "--json"]);
+    let result = verified.json()["result"].clone();
+    assert_eq!((verified.code, &result["sound"]), (12, &true.into()), "{verified:?}");
+    assert_eq!(result["recorded"], false);
+    drop(only);
+    assert_eq!(names(&place.path("root/commits")), before);
     assert_eq!(steps(&place), [200, 100]);
 }
 

@@ -17,7 +17,7 @@ pub(super) use self::{
     log::run as log,
     ls::run as ls,
     marks::{pin, tag},
-    record::record_verified,
+    record::Recorder,
 };
 
 use dcp::commit::{Label, Log, LogOptions};
