@@ -10,7 +10,7 @@ use std::{
         Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
-    thread,
+    thread::{self, Scope, ScopedJoinHandle},
 };
 
 use crate::{Error, Result};
@@ -28,12 +28,26 @@ pub(crate) fn count() -> usize {
 /// # Errors
 /// `Internal` when the first one panics.
 pub(crate) fn both<A: Send, B>(one: impl FnOnce() -> A + Send, other: impl FnOnce() -> B) -> Result<(A, B)> {
-    thread::scope(|scope| {
-        let one = scope.spawn(one);
+    let one = Mutex::new(Some(one));
+    let take = || Some(one.lock().unwrap_or_else(PoisonError::into_inner).take()?());
+    let (one, other) = thread::scope(|scope| {
+        let started = start(scope, take);
         let other = other();
-        let one = one.join().map_err(|_| Error::internal("a computing thread panicked"))?;
-        Ok((one, other))
-    })
+        (started.map_or_else(|| Ok(take()), ScopedJoinHandle::join), other)
+    });
+    match one {
+        Ok(Some(one)) => Ok((one, other)),
+        _ => Err(Error::internal("a computing thread panicked")),
+    }
+}
+
+/// One more thread, if it can be had. Where limits of processes or of address space refuse it, whoever asks does the work with
+/// those that there are: slower is better than not at all.
+pub(crate) fn start<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    work: impl FnOnce() -> T + Send + 'scope,
+) -> Option<ScopedJoinHandle<'scope, T>> {
+    thread::Builder::new().spawn_scoped(scope, work).ok()
 }
 
 /// Does `work` for each of `count` items.
@@ -96,7 +110,7 @@ impl Spread {
             }
         };
         let whole = thread::scope(|scope| {
-            let others: Vec<_> = (0..self.others).map(|_| scope.spawn(serve)).collect();
+            let others: Vec<_> = (0..self.others).map_while(|_| start(scope, serve)).collect();
             if self.caller_works || others.is_empty() {
                 serve();
             }
@@ -120,6 +134,13 @@ impl Spread {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn two_things_are_done_at_once_and_a_panic_of_the_first_is_told() {
+        assert_eq!(both(|| 1, || "two").unwrap(), (1, "two"));
+        let torn = both(|| assert_eq!(1, 2), || ()).unwrap_err();
+        assert!(torn.to_string().contains("panicked"), "{torn}");
+    }
 
     #[test]
     fn results_come_in_the_order_of_their_items() {

@@ -10,7 +10,7 @@ use std::{
 use thiserror::Error;
 
 use super::{BLOCK_LEN, BlockLayout, BlockTable, BlockTableError, Sha256Digest};
-use crate::read_at::ReadAt;
+use crate::{cores, read_at::ReadAt};
 
 /// Why a file has no table.
 #[derive(Debug, Error)]
@@ -39,7 +39,7 @@ pub enum ComputeError {
 pub fn table_of(file: &dyn ReadAt, layout: BlockLayout, threads: usize) -> Result<BlockTable, ComputeError> {
     let work = Work { file, layout: &layout, next: AtomicUsize::new(0), stop: AtomicBool::new(false) };
     let mut found = thread::scope(|scope| {
-        let helpers: Vec<_> = (1..threads).map(|_| scope.spawn(|| work.run())).collect();
+        let helpers: Vec<_> = (1..threads).map_while(|_| cores::start(scope, || work.run())).collect();
         let mut found = work.run()?;
         for helper in helpers {
             found.extend(helper.join().map_err(|_| ComputeError::Thread)??);

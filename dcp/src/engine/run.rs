@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     Cancel, Catalog, Committed, Error, ErrorKind, FileDone, FileEntry, Place, Progress, Result, Sink, Source,
-    TargetLayout, Written,
+    TargetLayout, Written, cores,
     fingerprint::{Fingerprint, FingerprintSum},
 };
 
@@ -217,9 +217,7 @@ impl Copy<'_> {
             self.fail(error);
         }
         thread::scope(|scope| {
-            for _ in 1..threads {
-                scope.spawn(|| self.serve());
-            }
+            (1..threads).map_while(|_| cores::start(scope, || self.serve())).for_each(drop);
             self.serve();
         });
         let failure = self.failure.into_inner().unwrap_or_else(PoisonError::into_inner);

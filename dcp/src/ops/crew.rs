@@ -3,15 +3,15 @@
 
 use std::thread;
 
-use crate::{Error, Result};
+use crate::{Error, Result, cores};
 
-/// Runs `serve` on `threads` threads, this one among them.
+/// Runs `serve` on `threads` threads, this one among them; on fewer where the system grants no more.
 ///
 /// # Errors
 /// The first failure of any of them, this thread's first; a panic of another is `Internal`.
 pub(crate) fn work(threads: usize, serve: impl Fn() -> Result<()> + Sync) -> Result<()> {
     thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(&serve)).collect();
+        let others: Vec<_> = (1..threads).map_while(|_| cores::start(scope, &serve)).collect();
         let mine = serve();
         let joined = others
             .into_iter()

@@ -13,7 +13,7 @@ use std::{
 
 use super::prints::{FilePrints, Part, combine, prints_of, sum_of};
 use crate::{
-    Cancel, Catalog, Error, FileId, Place, Progress, Result, Source,
+    Cancel, Catalog, Error, FileId, Place, Progress, Result, Source, cores,
     digest::{BlockLayout, BlockTable, Sha256Digest},
     engine::{RegionReader, RunOptions, Verify, grid::Grid},
     fingerprint::{Fingerprint, FingerprintSum},
@@ -123,7 +123,7 @@ impl<'s> Pass<'s> {
             all.lock().unwrap_or_else(PoisonError::into_inner).add(share);
         };
         thread::scope(|scope| {
-            (1..threads).for_each(|_| drop(scope.spawn(work)));
+            (1..threads).map_while(|_| cores::start(scope, work)).for_each(drop);
             work();
         });
         match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {

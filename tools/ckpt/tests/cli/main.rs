@@ -8,6 +8,8 @@ mod copy;
 mod full_disk;
 mod inspect;
 mod interrupt;
+#[cfg(target_os = "linux")]
+mod memory;
 mod meshes;
 mod names;
 mod output;
