@@ -59,7 +59,8 @@ struct Done {
 /// Copies the sources, one after another.
 pub(super) fn run(context: &Context<'_>, args: &cli::Copy) -> Result<exit::Code> {
     let of_option = |option: &str, text: &Option<String>| {
-        text.as_deref().map(root::label).transpose().map_err(|error| error.at(option))
+        let read = |text: &str| root::label(text).map_err(|error| error.at(format!("{option} {text}")));
+        text.as_deref().map(read).transpose()
     };
     let (run, tag) = (of_option("--run", &args.run)?, of_option("--tag", &args.tag)?);
     let sources = sources(args)?;
