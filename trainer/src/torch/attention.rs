@@ -1,7 +1,7 @@
 //! [`causal`]: causal attention of many heads, with rotary positions: one node forward and back.
 //!
 //! On processors with AVX2 or AVX-512, f32 takes a way of its own, about three times as fast as libtorch's for narrow
-//! heads: tiles of queries whose scores stay in cache, turned while they are read ([`tile`], [`heads`]). Everything else
+//! heads: tiles of queries whose scores stay in cache, turned while they are read (`tile`, `heads`). Everything else
 //! takes libtorch's operations.
 //!
 //! Invariants: a head's result depends on that head alone, so that it is the same however heads are shared out; both
