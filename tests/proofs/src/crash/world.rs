@@ -278,6 +278,8 @@ impl World {
             if !patient {
                 return Ok(());
             }
+            // Looks by threads that a process has begun take no turn: one that waits lets the others have theirs by one of its own.
+            process.root.list_dir(None).map_err(text)?;
         }
         let committed = session.commit().map_err(text)?.sequence;
         self.promise(Promise::Records(committed.ok_or("a commit without a record")?));
