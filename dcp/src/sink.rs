@@ -65,9 +65,7 @@ impl TargetTensor {
     /// # Errors
     /// `Corrupt` for a shape that no box can have.
     pub fn laid_out(entry: Entry, layout: &Layout, at: usize) -> Result<Self> {
-        let rank = |rank: u64| u32::try_from(rank).map_err(|_| Error::internal(format!("rank {rank}")));
-        let shards = layout.shards(at).map(|(shard, writer)| Ok((shard.region, rank(writer)?)));
-        let mut regions = shards.collect::<Result<Vec<_>>>()?;
+        let mut regions = layout.boxes(at);
         if regions.is_empty() {
             // An empty tensor has no shard that holds anything, and still has to be there.
             regions.push((Self::whole(&entry)?, 0));

@@ -191,6 +191,17 @@ impl TensorLayout {
         })
     }
 
+    /// Hands on what [`Self::shards`] yields, in the same order: large meshes have millions, and nothing is moved about on the way.
+    pub(super) fn each_shard(&self, mesh: &Mesh, mut each: impl FnMut(Region, &Owners)) {
+        let (dims, mut owners) = (pieces::by_dimension(self), self.owners(mesh));
+        for piece in 0..self.pieces() {
+            let at = self.cut_coords(piece);
+            // The same axes every time, so that nothing is left of the piece before.
+            owners.choose(&self.cuts, &at);
+            pieces::each_region(&dims, &at, |region| each(region, &owners));
+        }
+    }
+
     /// What the rank at `coords` of `mesh` holds: nothing where another stage has the tensor, else its regions. An empty
     /// shard is one empty region whose offset is the end of each cut dimension, as torch has it.
     #[must_use]

@@ -313,3 +313,30 @@ fn a_mesh_that_does_not_divide_the_model_is_refused_with_meshes_that_do() {
     let none = check_divisibility(&mesh("tp=3"), &[demand("heads", 8, false)]).unwrap_err().to_string();
     assert!(none.contains("no mesh of as many ranks fits"), "{none}");
 }
+
+#[test]
+fn boxes_are_the_shards_with_their_writers_also_of_fused_uneven_replicated_and_empty_tensors() {
+    let mut fused = entry("gate_up", &[12, 5], "tp:0,dp:1");
+    fused.fusion = [("gate", 8), ("up", 4)]
+        .map(|(name, extent)| FusionPart { name: name.into(), axis: 0, extent })
+        .into();
+    let mut padded = entry("embed", &[7, 3], "tp:0,dp:0");
+    padded.padded_rows = Some(12);
+    let all = [
+        fused,
+        padded,
+        entry("uneven", &[3, 10], "tp:1,dp:0"),
+        entry("norm", &[4], "replicate"),
+        entry("scalar", &[], "replicate"),
+        entry("hollow", &[0, 4], "dp:1"),
+    ];
+    for on in ["1", "2x2", "3x4", "dp=2,pp=2,tp=2"] {
+        let layout = Layout::new(&registry(all.clone()), &mesh(on), &StageSplit::Auto).unwrap();
+        for at in 0..all.len() {
+            let shards =
+                layout.shards(at).map(|(shard, writer)| (shard.region, u32::try_from(writer).unwrap()));
+            assert_eq!(layout.boxes(at), shards.collect::<Vec<_>>(), "{} on {on}", all[at].fqn);
+        }
+    }
+    assert!(Layout::new(&registry(all), &mesh("2x2"), &StageSplit::Auto).unwrap().boxes(6).is_empty());
+}

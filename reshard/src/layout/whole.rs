@@ -9,7 +9,7 @@ use fqn::{Entry, Fqn, Registry};
 use serde::{Deserialize, Serialize};
 
 use super::{LayoutError, Shard, StageSplit, Stages, TensorLayout};
-use crate::Mesh;
+use crate::{Mesh, Region};
 
 /// What one rank holds and writes, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -89,6 +89,17 @@ impl Layout {
         self.tensors.get(tensor).into_iter().flat_map(|of| of.shards(&self.mesh)).zip(writers)
     }
 
+    /// The regions of these shards, each with the rank that writes it, in the same order.
+    #[must_use]
+    pub fn boxes(&self, tensor: usize) -> Vec<(Region, u32)> {
+        let (Some(of), Some(writers)) = (self.tensors.get(tensor), self.writers.get(tensor)) else {
+            return Vec::new();
+        };
+        let (mut boxes, mut ranks) = (Vec::with_capacity(writers.len()), writers.iter());
+        of.each_shard(&self.mesh, |region, _| boxes.extend(ranks.next().map(|rank| (region, *rank))));
+        boxes
+    }
+
     /// Number of shards of all tensors together.
     #[must_use]
     pub fn shard_count(&self) -> usize {
@@ -118,20 +129,21 @@ impl Layout {
         let mut writers = std::mem::take(&mut self.writers);
         for (at, (tensor, writers)) in self.tensors.iter().zip(&mut writers).enumerate() {
             let mut largest = None;
-            for shard in tensor.shards(&self.mesh) {
-                let (bytes, alone) = (tensor.bytes(&shard.region), shard.owners.len() == 1);
-                let first = shard.owners.first();
+            let ranks = &mut self.ranks;
+            tensor.each_shard(&self.mesh, |region, owners| {
+                let (bytes, alone) = (tensor.bytes(&region), owners.len() == 1);
+                let first = owners.first();
                 if alone {
-                    slot(&mut self.ranks, first, |held| held.add(tensor, bytes, alone));
+                    slot(ranks, first, |held| held.add(tensor, bytes, alone));
                 } else {
-                    for rank in shard.owners.iter() {
-                        slot(&mut self.ranks, rank, |held| held.add(tensor, bytes, alone));
+                    for rank in owners.iter() {
+                        slot(ranks, rank, |held| held.add(tensor, bytes, alone));
                     }
                     largest = largest.max(Some(bytes));
                 }
                 // Meshes have at most 2^24 ranks.
                 writers.push(u32::try_from(first).unwrap_or(0));
-            }
+            });
             replicated.extend(largest.map(|bytes| (bytes, at)));
         }
         replicated.sort_by_key(|&(largest, at)| (std::cmp::Reverse(largest), at));

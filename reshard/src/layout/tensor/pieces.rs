@@ -40,6 +40,13 @@ impl Dimension {
 
 /// The non-empty regions of the piece at coordinates `at` of the cutting axes.
 pub(super) fn regions(dims: &[Dimension], at: &[u64]) -> SmallVec<[Region; 1]> {
+    let mut regions = SmallVec::new();
+    each_region(dims, at, |region| regions.push(region));
+    regions
+}
+
+/// The same one after another: one, but for fused tensors.
+pub(super) fn each_region(dims: &[Dimension], at: &[u64], mut each: impl FnMut(Region)) {
     let (mut offsets, mut extents) = (Dims::new(), Dims::new());
     for dim in dims {
         match dim.at(at).map(SmallVec::as_slice) {
@@ -47,11 +54,15 @@ pub(super) fn regions(dims: &[Dimension], at: &[u64]) -> SmallVec<[Region; 1]> {
                 offsets.push(start);
                 extents.push(len);
             }
-            Some([_, ..]) => return product(dims.iter().filter_map(|dim| dim.at(at))),
-            _ => return SmallVec::new(),
+            Some([_, ..]) => {
+                return product(dims.iter().filter_map(|dim| dim.at(at))).into_iter().for_each(each);
+            }
+            _ => return,
         }
     }
-    Region::new(&offsets, &extents).into_iter().collect()
+    if let Ok(region) = Region::new(&offsets, &extents) {
+        each(region);
+    }
 }
 
 /// Every choice of one stretch of each dimension, the last dimension fastest.
