@@ -1,16 +1,20 @@
 //! The catalog of what a sink wrote, from the spec, the layout and what the parts say.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, ops::Range};
 
 use fqn::{Dims, Entry};
 
 use super::{objects::ObjectBlob, part::Part, planned::Finished, sharing::SharedBox};
 use crate::{
     BlockRef, Catalog, Chunk, ChunkList, Chunks, Error, FileEntry, FileId, Format, Location, Place, Result,
-    TargetSpec, TargetTensor, cores,
+    TargetSpec, TargetTensor,
+    cores::{self, Spread},
     fingerprint::FingerprintSum,
     manifest::{Manifest, Origin},
 };
+
+/// Most threads that collect chunks: each looks at all of them.
+const MOST_SHARES: usize = 4;
 
 /// Checks that chunks tile every tensor, and returns the manifest. Its files are those of the attempt, then those of others that
 /// are referred to.
@@ -84,17 +88,35 @@ fn file_id(at: usize) -> Result<FileId> {
     u32::try_from(at).map(FileId).map_err(|_| Error::incompatible("more than 2^32 files"))
 }
 
-/// Chunks of each tensor, in the order of the files.
+/// Chunks of each tensor, in the order of the files: each thread looks at all files, for a share of the tensors.
 fn chunks_of(spec: &TargetSpec, finished: &Finished<'_>) -> Result<Vec<Chunks>> {
+    let count = spec.tensors.len();
+    let shares = cores::count().min(MOST_SHARES);
+    let share = count.div_ceil(shares).max(1);
+    let spread = Spread { batch: 1, alone: 1, others: shares - 1, caller_works: true };
+    let each = spread.try_map(shares, |at| {
+        let first = (at * share).min(count);
+        share_of_chunks(spec, finished, first..(first + share).min(count))
+    })?;
+    Ok(each.into_iter().flatten().collect())
+}
+
+fn share_of_chunks(spec: &TargetSpec, finished: &Finished<'_>, share: Range<usize>) -> Result<Vec<Chunks>> {
     let room = |tensor: &TargetTensor| {
         let chunks = ChunkList::with_capacity(tensor.entry.shape.rank(), tensor.regions.len());
         Chunks { fingerprint: None, chunks }
     };
-    let mut chunks: Vec<Chunks> = spec.tensors.iter().map(room).collect();
+    let mut chunks: Vec<Chunks> =
+        spec.tensors.get(share.clone()).unwrap_or_default().iter().map(room).collect();
     for (at, (blob, _)) in finished.files.iter().enumerate() {
         let file = file_id(at)?;
         for chunk in &blob.chunks {
-            let list = chunks.get_mut(chunk.tensor).ok_or_else(|| Error::internal("a chunk of no tensor"))?;
+            if chunk.tensor >= spec.tensors.len() {
+                return Err(Error::internal("a chunk of no tensor"));
+            }
+            let Some(list) = chunk.tensor.checked_sub(share.start).and_then(|at| chunks.get_mut(at)) else {
+                continue;
+            };
             let region = chunk.region.clone();
             list.chunks.push(Chunk { region, file, offset: chunk.offset, strides: None, record: None });
         }

@@ -17,14 +17,14 @@ use reshard::Region;
 
 mod told;
 
-use self::told::{Told, escaped, key, names_of, put};
+use self::told::{Told, escaped, key, names_of};
 use super::attempt::FileNames;
 use crate::{
     Error, Place, Result, TargetChunk, TargetSpec,
     codec::Codec,
     cores,
     digest::{BlockCodec, Sha256Digest},
-    formats::safetensors::HeaderBuilder,
+    formats::safetensors::{HeaderBuilder, numbers},
 };
 
 /// Version of this layout: part of an attempt's identity, so that a later one never goes on in an older one's folder.
@@ -142,7 +142,7 @@ pub(super) fn blobs(
     heads: Heads,
 ) -> Result<Vec<Blob>> {
     let ranks = by_rank(spec, wanted);
-    let told = Told::new(spec);
+    let told = Told::for_many(spec);
     // Two ranks at a time: heads are hashed in pairs, and a rank has one as a rule.
     let pairs: Vec<&[(u32, Vec<Piece<'_>>)]> = ranks.chunks(2).collect();
     let blobs_of = |at: usize| {
@@ -280,12 +280,15 @@ fn draft(
         about.push(b':');
         about.extend_from_slice(&of_tensor.begin);
         // Numbers have nothing to escape.
-        put(&mut about, br#",\"offsets\":"#, region.offsets());
-        put(&mut about, br#",\"extents\":"#, region.extents());
+        numbers(&mut about, br#",\"offsets\":"#, region.offsets());
+        numbers(&mut about, br#",\"extents\":"#, region.extents());
         about.push(b'}');
         header.tensor(name, dtype, &shape)?;
     }
     about.extend(b"}}");
+    if told.are_ids(pieces) {
+        header.with_distinct_names();
+    }
     let placed = header.escaped_metadata("ckpt", about).finish().place(&names.key)?;
     let mut chunks: Vec<TargetChunk> = pieces
         .iter()

@@ -22,6 +22,7 @@ pub use sink::SafetensorsSink;
 pub(crate) use sink::{add_file, carried_metadata, offset_within};
 pub use source::SafetensorsSource;
 pub(crate) use source::{inferred_extents, metadata};
+pub(crate) use write::numbers;
 pub use write::{HeaderBuilder, Placed};
 
 #[cfg(test)]

@@ -28,6 +28,8 @@ pub struct HeaderBuilder {
     metadata: Map<String, Value>,
     /// The last pair of the metadata, where its value came escaped.
     escaped: Option<(&'static str, Vec<u8>)>,
+    /// Whether names are known to differ.
+    distinct: bool,
 }
 
 /// A finished header and where each tensor lies.
@@ -51,7 +53,7 @@ impl HeaderBuilder {
     /// The same with room for so many tensors.
     pub(crate) fn with_capacity(tensors: usize) -> Self {
         let metadata = Map::from_iter([("format".to_owned(), Value::from("pt"))]);
-        Self { tensors: Vec::with_capacity(tensors), metadata, escaped: None }
+        Self { tensors: Vec::with_capacity(tensors), metadata, escaped: None, distinct: false }
     }
 
     /// Adds a pair to `__metadata__`, or replaces it.
@@ -63,6 +65,12 @@ impl HeaderBuilder {
     /// Adds a last pair to `__metadata__`, the value as it stands between the quotes of a JSON string.
     pub(crate) fn escaped_metadata(&mut self, key: &'static str, value: Vec<u8>) -> &mut Self {
         self.escaped = Some((key, value));
+        self
+    }
+
+    /// Takes it that names differ from each other and from that of the metadata: who adds them has seen to it.
+    pub(crate) fn with_distinct_names(&mut self) -> &mut Self {
+        self.distinct = true;
         self
     }
 
@@ -87,8 +95,11 @@ impl HeaderBuilder {
     /// Sizes that exceed 64 bits or do not fill whole bytes, names that come twice, a header beyond the format's limit.
     pub fn finish(&self) -> Result<Placed> {
         let (mut starts, mut at) = (vec![0; self.tensors.len()], 0_u64);
-        let mut names = HashSet::with_capacity(self.tensors.len() + 1);
-        names.insert(METADATA);
+        let mut names = HashSet::new();
+        if !self.distinct {
+            names.reserve(self.tensors.len() + 1);
+            names.insert(METADATA);
+        }
         // Written as it goes: a checkpoint on thousands of ranks has millions of these entries.
         let escaped = self.escaped.as_ref().map_or(0, |(_, value)| value.len());
         let mut bytes = Vec::with_capacity(escaped + (self.tensors.len() + 1) * ENTRY);
@@ -108,13 +119,13 @@ impl HeaderBuilder {
             let end = len.and_then(|len| at.checked_add(len)).ok_or_else(|| {
                 Error::incompatible(format!("{name}: {dtype} of shape {shape} has no size in whole bytes"))
             })?;
-            if !names.insert(name.as_str()) {
+            if !self.distinct && !names.insert(name.as_str()) {
                 return Err(Error::incompatible(format!("two tensors would be called {name} in one file")));
             }
             json(&mut bytes, ",", name)?;
             json(&mut bytes, ":{\"dtype\":", &dtype.safetensors_name())?;
-            json(&mut bytes, ",\"shape\":", shape)?;
-            json(&mut bytes, ",\"data_offsets\":", &[at, end])?;
+            numbers(&mut bytes, b",\"shape\":", shape);
+            numbers(&mut bytes, b",\"data_offsets\":", &[at, end]);
             bytes.push(b'}');
             if let Some(start) = starts.get_mut(index) {
                 *start = at;
@@ -161,4 +172,47 @@ impl HeaderBuilder {
 fn json(out: &mut Vec<u8>, before: &str, value: &(impl Serialize + ?Sized)) -> Result<()> {
     out.extend_from_slice(before.as_bytes());
     serde_json::to_writer(out, value).map_err(|error| Error::internal(error.to_string()))
+}
+
+/// Appends `before`, then a list of numbers as JSON.
+pub(crate) fn numbers(out: &mut Vec<u8>, before: &[u8], list: &[u64]) {
+    out.extend_from_slice(before);
+    for (nth, number) in list.iter().enumerate() {
+        out.push(if nth == 0 { b'[' } else { b',' });
+        digits(out, *number);
+    }
+    out.extend_from_slice(if list.is_empty() { b"[]" } else { b"]" });
+}
+
+/// Appends a number: two million boxes have ten million of them.
+fn digits(out: &mut Vec<u8>, mut number: u64) {
+    let mut text = [b'0'; 20];
+    let mut len = 0;
+    for digit in text.iter_mut().rev() {
+        // The remainder is below 10.
+        *digit = b'0' + u8::try_from(number % 10).unwrap_or(0);
+        number /= 10;
+        len += 1;
+        if number == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(text.get(text.len() - len..).unwrap_or_default());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_numbers_are_json() {
+        for list in [&[][..], &[0], &[7, 10, 99], &[u64::MAX, 1_000_000]] {
+            let mut text = b"x".to_vec();
+            numbers(&mut text, b"=", list);
+            assert_eq!(
+                String::from_utf8(text).unwrap(),
+                format!("x={}", serde_json::to_string(list).unwrap())
+            );
+        }
+    }
 }

@@ -16,6 +16,8 @@ use crate::{Error, Result, TargetSpec};
 pub(super) struct Told<'s> {
     pub(super) spec: &'s TargetSpec,
     tensors: Vec<OnceLock<About>>,
+    /// Whether it is known that ids of tensors differ, and are names that a tensor may have.
+    distinct: bool,
 }
 
 /// What heads say of one tensor.
@@ -30,7 +32,19 @@ pub(super) struct About {
 
 impl<'s> Told<'s> {
     pub(super) fn new(spec: &'s TargetSpec) -> Self {
-        Self { spec, tensors: spec.tensors.iter().map(|_| OnceLock::new()).collect() }
+        Self { spec, tensors: spec.tensors.iter().map(|_| OnceLock::new()).collect(), distinct: false }
+    }
+
+    /// For many blobs: looks first whether ids differ, which is then not asked blob by blob.
+    pub(super) fn for_many(spec: &'s TargetSpec) -> Self {
+        let mut seen = HashSet::from([METADATA.to_owned()]);
+        let distinct = spec.tensors.iter().all(|tensor| seen.insert(tensor.entry.id().to_string()));
+        Self { distinct, ..Self::new(spec) }
+    }
+
+    /// Whether names of these pieces are the ids of their tensors, all different: as a rule each tensor is there once.
+    pub(super) fn are_ids(&self, pieces: &[Piece<'_>]) -> bool {
+        self.distinct && pieces.is_sorted_by(|(one, _), (next, _)| one < next)
     }
 
     pub(super) fn of(&self, tensor: usize) -> Result<&About> {
@@ -61,45 +75,14 @@ pub(super) fn escaped(text: &str) -> Result<Vec<u8>> {
     Ok(quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default().to_vec())
 }
 
-/// Appends `before`, then a list of numbers as JSON.
-pub(super) fn put(out: &mut Vec<u8>, before: &[u8], numbers: &[u64]) {
-    out.extend_from_slice(before);
-    for (nth, number) in numbers.iter().enumerate() {
-        out.push(if nth == 0 { b'[' } else { b',' });
-        digits(out, *number);
-    }
-    out.extend_from_slice(if numbers.is_empty() { b"[]" } else { b"]" });
-}
-
-/// Appends a number: two million boxes have ten million of them.
-fn digits(out: &mut Vec<u8>, mut number: u64) {
-    let mut text = [b'0'; 20];
-    let mut len = 0;
-    for digit in text.iter_mut().rev() {
-        // The remainder is below 10.
-        *digit = b'0' + u8::try_from(number % 10).unwrap_or(0);
-        number /= 10;
-        len += 1;
-        if number == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(text.get(text.len() - len..).unwrap_or_default());
-}
-
 /// The name that no tensor of a safetensors file has.
 const METADATA: &str = "__metadata__";
 
 /// Names within a blob: the tensor's id, its box where the blob has several of its boxes, a number where two would still
 /// be the same.
 pub(super) fn names_of<'t>(told: &'t Told<'_>, pieces: &[Piece<'_>]) -> Result<Vec<Cow<'t, str>>> {
-    // As a rule each tensor is there once, and ids differ.
-    if pieces.is_sorted_by(|(one, _), (next, _)| one < next) {
-        let ids =
-            pieces.iter().map(|(tensor, _)| Ok(told.of(*tensor)?.id.as_str())).collect::<Result<Vec<_>>>()?;
-        if !ids.contains(&METADATA) {
-            return Ok(ids.into_iter().map(Cow::Borrowed).collect());
-        }
+    if told.are_ids(pieces) {
+        return pieces.iter().map(|(tensor, _)| Ok(Cow::Borrowed(told.of(*tensor)?.id.as_str()))).collect();
     }
     let mut counts: HashMap<usize, usize> = HashMap::with_capacity(pieces.len());
     pieces.iter().for_each(|(tensor, _)| *counts.entry(*tensor).or_default() += 1);
@@ -118,21 +101,4 @@ pub(super) fn names_of<'t>(told: &'t Told<'_>, pieces: &[Piece<'_>]) -> Result<V
         Ok(free)
     };
     pieces.iter().map(name).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lists_of_numbers_are_json() {
-        for numbers in [&[][..], &[0], &[7, 10, 99], &[u64::MAX, 1_000_000]] {
-            let mut text = b"x".to_vec();
-            put(&mut text, b"=", numbers);
-            assert_eq!(
-                String::from_utf8(text).unwrap(),
-                format!("x={}", serde_json::to_string(numbers).unwrap())
-            );
-        }
-    }
 }
