@@ -332,10 +332,10 @@ fn boxes_are_the_shards_with_their_writers_also_of_fused_uneven_replicated_and_e
     ];
     for on in ["1", "2x2", "3x4", "dp=2,pp=2,tp=2"] {
         let layout = Layout::new(&registry(all.clone()), &mesh(on), &StageSplit::Auto).unwrap();
-        for at in 0..all.len() {
+        for (at, entry) in all.iter().enumerate() {
             let shards =
                 layout.shards(at).map(|(shard, writer)| (shard.region, u32::try_from(writer).unwrap()));
-            assert_eq!(layout.boxes(at), shards.collect::<Vec<_>>(), "{} on {on}", all[at].fqn);
+            assert_eq!(layout.boxes(at), shards.collect::<Vec<_>>(), "{} on {on}", entry.fqn);
         }
     }
     assert!(Layout::new(&registry(all), &mesh("2x2"), &StageSplit::Auto).unwrap().boxes(6).is_empty());

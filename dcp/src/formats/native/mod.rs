@@ -61,5 +61,3 @@ pub(crate) use {layout::Blob, part::Part};
 
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod workers;

@@ -3,6 +3,7 @@
 mod coded;
 mod damage;
 mod golden;
+mod workers;
 
 use super::*;
 use crate::{
@@ -23,7 +24,7 @@ use proptest::prelude::*;
 use reshard::Region;
 use std::{path::Path, sync::Arc};
 
-pub(super) fn sink(root: &Root) -> NativeSink {
+fn sink(root: &Root) -> NativeSink {
     NativeSink::new(root.clone(), SinkOptions::new("main".parse().unwrap()))
 }
 
@@ -34,7 +35,7 @@ fn save(root: &Root, source: &MemSource, plan: &CopyPlan) -> Result<(u64, Report
 }
 
 /// Tensors of several dtypes, uneven shards, moments, an empty tensor and a scalar.
-pub(super) fn wholes() -> Vec<Whole> {
+fn wholes() -> Vec<Whole> {
     let mut moment = Whole::new("w", Dtype::F32, &[300, 7]);
     moment.entry.role = Role::ExpAvg;
     let mut step = Whole::new("w", Dtype::F32, &[]);
@@ -50,13 +51,13 @@ pub(super) fn wholes() -> Vec<Whole> {
     ]
 }
 
-pub(super) fn mem_source(wholes: &[Whole]) -> MemSource {
+fn mem_source(wholes: &[Whole]) -> MemSource {
     let whole = |it: &Whole| (it.clone(), vec![Region::whole(&it.entry.shape).unwrap()], Stored::Packed);
     MemSource::new(&wholes.iter().map(whole).collect::<Vec<_>>(), 2, Proof::Blocks)
 }
 
 /// Each tensor cut into at most `parts` along its first two dimensions, one rank each.
-pub(super) fn cut(source: &MemSource, parts: u64) -> CopyPlan {
+fn cut(source: &MemSource, parts: u64) -> CopyPlan {
     let regions = source.catalog.registry.entries().iter().map(|entry| {
         let parts: Vec<u64> =
             entry.shape.iter().enumerate().map(|(dim, _)| if dim < 2 { parts } else { 1 }).collect();
@@ -70,7 +71,7 @@ pub(super) fn cut(source: &MemSource, parts: u64) -> CopyPlan {
     plan
 }
 
-pub(super) fn objects(spec: &mut TargetSpec) {
+fn objects(spec: &mut TargetSpec) {
     let object = |key: &str, bytes: Vec<u8>| ObjectEntry {
         key: key.to_owned(),
         path: vec![PathPart::Key(key.to_owned())],
@@ -86,7 +87,7 @@ pub(super) fn objects(spec: &mut TargetSpec) {
     ];
 }
 
-pub(super) fn check(source: &NativeSource, wholes: &[Whole]) {
+fn check(source: &NativeSource, wholes: &[Whole]) {
     for (at, whole) in wholes.iter().enumerate() {
         let entry = &source.catalog().registry.entries()[at];
         assert_eq!(entry, &whole.entry);
@@ -95,17 +96,17 @@ pub(super) fn check(source: &NativeSource, wholes: &[Whole]) {
     }
 }
 
-pub(super) fn audit(source: &NativeSource) -> Vec<(Severity, FindingCode, Option<String>)> {
+fn audit(source: &NativeSource) -> Vec<(Severity, FindingCode, Option<String>)> {
     source.audit().unwrap().into_iter().map(|found| (found.severity, found.code, found.file)).collect()
 }
 
-pub(super) fn memory() -> (Stores, Root) {
+fn memory() -> (Stores, Root) {
     let stores = Stores::new();
     let root = Root::create("memory://run", &stores).unwrap();
     (stores, root)
 }
 
-pub(super) fn reopen(stores: &Stores, revision: Option<&str>) -> Result<NativeSource> {
+fn reopen(stores: &Stores, revision: Option<&str>) -> Result<NativeSource> {
     open_in(stores, "memory://run", revision, OpenOptions::new())
 }
 

@@ -1,3 +1,5 @@
+//! Attention against autograd in double precision, head by head, at widths and lengths that fill no tile.
+
 use proptest::prelude::*;
 use tch::Tensor;
 

@@ -45,8 +45,9 @@ fn one_by_one(one: (Dtype, &[u8]), other: (Dtype, &[u8])) -> Stats {
     }
     let halves = |at: (f64, f64), by: i32| times(times(at, by / 2), by - by / 2);
     let [ea, eb] = [exponent(finite.iter().map(|(a, _)| *a)), exponent(finite.iter().map(|(_, b)| *b))];
-    // The difference of the largest numbers is none of them, hence that of their quarters.
-    let down = if ea.max(eb) > 1000 { -2 } else { 0 };
+    // A difference of the largest numbers may be none of them, hence that of their quarters: beside it the smallest don't count.
+    let fits = |(a, b): &((f64, f64), (f64, f64))| (a.0 - b.0).is_finite() && (a.1 - b.1).is_finite();
+    let down = if finite.iter().all(fits) { 0 } else { -2 };
     let apart = |(a, b): &((f64, f64), (f64, f64))| {
         let (a, b) = (times(*a, down), times(*b, down));
         (a.0 - b.0, a.1 - b.1)
@@ -240,4 +241,15 @@ fn the_first_difference_is_told_across_blocks_and_tiles() {
         (Some(5 * BLOCK as u64 + 5), 1, 6 * BLOCK as u64)
     );
     assert_eq!(stats.beyond_one_ulp, Some(0));
+}
+
+#[test]
+fn a_difference_of_the_smallest_number_counts_beside_the_largest() {
+    let bytes = |numbers: &[f64]| numbers.iter().flat_map(|it| it.to_le_bytes()).collect::<Vec<u8>>();
+    let (a, b) = (bytes(&[f64::MAX, 0.0, 0.0, 0.0]), bytes(&[f64::MAX, 0.0, 5e-324, 0.0]));
+    for dtype in [Dtype::F64, Dtype::C128] {
+        let (fast, slow) = (in_blocks((dtype, &a), (dtype, &b)), one_by_one((dtype, &a), (dtype, &b)));
+        assert_eq!((fast.l2, slow.l2, fast.differing), (5e-324, 5e-324, 1), "{dtype}");
+        agree(fast, slow).unwrap();
+    }
 }

@@ -2,10 +2,7 @@
 
 use std::{num::NonZeroUsize, thread};
 
-use super::{
-    tests::{audit, check, cut, mem_source, memory, objects, reopen, sink, wholes},
-    *,
-};
+use super::*;
 use crate::{
     Cancel, Committed, Error, ErrorKind, Result, Silent, Sink, Source,
     commit::Log,
