@@ -111,7 +111,7 @@ impl Bench<'_> {
         self.measure(&self.torch(&["write", "torch", "--gigabytes", &self.options.gigabytes]))?;
         let convert =
             ["convert", "torch", "source", "--from", "dp=2,tp=2", "--to", "dp=2,tp=2", "--heads", "32"];
-        let place = ["--kv-heads", "8", "--place", "**=dp:0,tp:1", "--place", "**norm.weight=dp:0"];
+        let place = ["--kv-heads", "8", "--place", "**=dp:0,tp:1", "--place", "**.*norm.weight=dp:0"];
         self.measure(&self.ckpt(&self.memory, &[&convert[..], &place].concat()))?;
         let mut figures = self.in_memory()?;
         figures.extend(self.bounds()?);
