@@ -60,6 +60,8 @@ pub enum Unit {
     /// Experts.
     Experts,
     /// Layers, over the pipeline axis.
+    /// Scales, each of a block of a weight: a cut between two of them is a cut between two blocks.
+    Blocks,
     Layers,
 }
 

@@ -40,6 +40,7 @@ const FACTS: ModelFacts = ModelFacts {
     ffn: None,
     vocab: None,
     layers: None,
+    next_layers: None,
     experts: None,
 };
 

@@ -48,14 +48,15 @@ impl Unit {
             Self::ExpertFfn => "expert_ffn",
             Self::Vocab => "vocab",
             Self::Experts => "experts",
+            Self::Blocks => "blocks",
             Self::Layers => "layers",
         }
     }
 
     /// The unit that a rules file calls `text`. Layers are no cut's.
     pub(super) fn parse(text: &str) -> Option<Self> {
-        let all = [Self::Heads, Self::KvHeads, Self::Ffn, Self::ExpertFfn, Self::Vocab, Self::Experts];
-        all.into_iter().find(|unit| unit.name() == text)
+        let widths = [Self::Heads, Self::KvHeads, Self::Ffn, Self::ExpertFfn, Self::Vocab];
+        widths.into_iter().chain([Self::Experts, Self::Blocks]).find(|unit| unit.name() == text)
     }
 
     /// Plural noun for messages.
@@ -68,6 +69,7 @@ impl Unit {
             Self::ExpertFfn => "feed-forward columns of an expert",
             Self::Vocab => "vocabulary rows",
             Self::Experts => "experts",
+            Self::Blocks => "blocks of scales",
             Self::Layers => "layers",
         }
     }
@@ -138,7 +140,7 @@ impl Found<'_> {
             Unit::Heads => self.facts.heads,
             Unit::KvHeads => self.facts.kv_heads,
             Unit::Vocab => return,
-            Unit::Ffn | Unit::ExpertFfn | Unit::Experts | Unit::Layers => Some(extent),
+            Unit::Ffn | Unit::ExpertFfn | Unit::Experts | Unit::Blocks | Unit::Layers => Some(extent),
         };
         self.add(axis, unit, known.unwrap_or(extent), entry, known.is_none());
     }

@@ -26,6 +26,9 @@ pub struct ModelFacts {
     pub vocab: Option<u64>,
     /// Layers.
     pub layers: Option<u64>,
+    /// Layers of multi-token prediction. Published checkpoints hold them after the others, and count them apart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_layers: Option<u64>,
     /// Experts of a layer.
     pub experts: Option<u64>,
 }
@@ -80,6 +83,7 @@ impl ModelFacts {
             ffn: number(&["intermediate_size", "n_inner"]),
             vocab: number(&["vocab_size"]),
             layers: number(&["num_hidden_layers", "n_layer", "n_layers"]),
+            next_layers: number(&["num_nextn_predict_layers"]),
             experts: number(&["num_local_experts", "n_routed_experts", "num_experts"]),
         }
     }
@@ -101,8 +105,15 @@ impl ModelFacts {
         self.vocab = self.vocab.or(extent(rules, registry, Unit::Vocab).map(|(rows, _)| rows));
         let last =
             registry.entries().iter().filter_map(|e| Some((fold::layer_of(e.fqn.as_str())?, &e.fqn))).max();
-        self.layers = stated(self.layers, last.map(|(at, fqn)| (u64::from(at) + 1, fqn.clone())), "layers")?;
+        let last = last.map(|(at, fqn)| (u64::from(at) + 1, fqn.clone()));
+        self.layers = stated(self.layers_with_next(last.as_ref()), last, "layers")?;
         Ok(self)
+    }
+
+    /// The given number of layers, with those of multi-token prediction where the names hold them.
+    fn layers_with_next(&self, found: Option<&(u64, Fqn)>) -> Option<u64> {
+        let all = self.layers?.checked_add(self.next_layers.unwrap_or(0));
+        all.filter(|all| found.is_some_and(|(found, _)| found == all)).or(self.layers)
     }
 }
 
@@ -116,7 +127,7 @@ impl ModelFacts {
             Unit::Vocab => self.vocab,
             Unit::Experts => self.experts,
             Unit::Layers => self.layers,
-            Unit::ExpertFfn => None,
+            Unit::ExpertFfn | Unit::Blocks => None,
         }
     }
 }

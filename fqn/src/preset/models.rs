@@ -3,6 +3,8 @@
 use super::*;
 use crate::{Dtype, Entry, Registry, Role, StageRule};
 
+mod fp8;
+
 /// Names and shapes of a model.
 #[derive(Default)]
 struct Model(Vec<(String, Vec<u64>)>);
@@ -16,6 +18,16 @@ impl Model {
     fn weights(&mut self, at: &str, list: &[(&str, &[u64])]) {
         for (name, shape) in list {
             self.add(format!("{at}.{name}.weight"), shape);
+        }
+    }
+
+    /// Adds a scale for every block of 128 x 128 of each projection.
+    fn scale(&mut self) {
+        let scaled = self.0.iter().filter(|(name, shape)| shape.len() == 2 && name.contains("_proj"));
+        let scaled: Vec<_> = scaled.map(|(name, shape)| (name.clone(), shape.clone())).collect();
+        for (name, shape) in scaled {
+            let blocks: Vec<u64> = shape.iter().map(|extent| extent.div_ceil(128)).collect();
+            self.add(format!("{name}_scale_inv"), &blocks);
         }
     }
 
@@ -126,15 +138,7 @@ fn deepseek(layers: u64, experts: u64, scales: bool) -> Model {
         }
     }
     if scales {
-        let scaled = model
-            .0
-            .iter()
-            .filter(|(name, shape)| shape.len() == 2 && name.contains("_proj") && !name.contains("embed"));
-        let scaled: Vec<_> = scaled.map(|(name, shape)| (name.clone(), shape.clone())).collect();
-        for (name, shape) in scaled {
-            let blocks: Vec<u64> = shape.iter().map(|extent| extent.div_ceil(128)).collect();
-            model.add(format!("{name}_scale_inv"), &blocks);
-        }
+        model.scale();
         let next = format!("model.layers.{layers}");
         model.weights(
             &next,
@@ -293,16 +297,6 @@ fn deepseek_v3_is_placed_whole_dense_layers_latent_projections_and_experts() {
             "pp 61 layers"
         ]
     );
-}
-
-#[test]
-fn block_scales_and_the_layer_of_multi_token_prediction_are_placed_too() {
-    let (registry, _) = placed(&deepseek(5, 4, true), "deepseek-hf");
-    assert_eq!(
-        place(&registry, "model.layers.4.mlp.experts.3.down_proj.weight_scale_inv"),
-        "tp:1,dp:0,ep:expert,pp:layer"
-    );
-    assert_eq!(place(&registry, "model.layers.5.shared_head.head.weight"), "tp:0,dp+ep:0,pp:layer");
 }
 
 #[test]

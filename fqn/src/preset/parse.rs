@@ -184,7 +184,7 @@ impl Reader<'_> {
     }
 
     fn unit(&self, (text, line): (&str, usize)) -> Result<Unit, RulesError> {
-        let expected = "one of heads, kv_heads, ffn, expert_ffn, vocab, experts";
+        let expected = "one of heads, kv_heads, ffn, expert_ffn, vocab, experts, blocks";
         Unit::parse(text).ok_or_else(|| RulesError::Value { key: "divides".to_owned(), expected, line })
     }
 }
