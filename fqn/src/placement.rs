@@ -163,6 +163,12 @@ impl PlacementRule {
         Self { expert: Some(axis), ..self }.checked()
     }
 
+    /// The same stages and expert, without cuts.
+    #[must_use]
+    pub fn uncut(&self) -> Self {
+        Self { cuts: Vec::new(), expert: self.expert.clone(), stage: self.stage }
+    }
+
     fn checked(self) -> Result<Self, PlacementError> {
         let mut named: Vec<&AxisName> = Vec::new();
         for cut in &self.cuts {

@@ -16,7 +16,8 @@
 //! Within a file the first rule that matches wins; user rules come before a preset's ([`Rules::before`]).
 //!
 //! Invariants: [`Rules::apply`] changes nothing unless every tensor is covered; a rule that cuts a dimension that the
-//! tensor lacks is an error; optimizer slots of their parameter's shape take its rule, scalar slots replicate.
+//! tensor lacks is an error; optimizer slots of their parameter's shape take its rule, others its stage and expert without
+//! cuts, scalar ones replicate; a rule that says what must divide cuts over the counted axis by itself.
 
 use serde::{Deserialize, Serialize};
 
@@ -59,9 +60,9 @@ pub enum Unit {
     Vocab,
     /// Experts.
     Experts,
-    /// Layers, over the pipeline axis.
     /// Scales, each of a block of a weight: a cut between two of them is a cut between two blocks.
     Blocks,
+    /// Layers, over the pipeline axis.
     Layers,
 }
 
@@ -186,6 +187,19 @@ pub enum RulesError {
         /// Why not.
         why: String,
     },
+    /// What divides is counted over one axis, and the cut is over several as one.
+    #[error(
+        "line {line}: {place} cuts over {axis} and other axes as one, but divides and parts count by {axis} alone: \
+         name the axes one after another"
+    )]
+    Joined {
+        /// Line.
+        line: usize,
+        /// The placement.
+        place: PlacementRule,
+        /// The axis that is counted by.
+        axis: AxisName,
+    },
     /// Fused parts that are none.
     #[error("line {line}: {why}")]
     PartsText {
@@ -300,6 +314,20 @@ impl Rule {
     /// tensor-parallel one.
     pub(crate) fn unit_cut(&self) -> Option<(&AxisName, usize)> {
         self.cut_over(if self.divides == Some(Unit::Experts) { "ep" } else { "tp" })
+    }
+
+    /// Refuses what a mesh must divide, or fused parts, beside a cut over several axes as one: it has as many parts as all of
+    /// them have ranks together, and only one axis would be checked.
+    fn counts_by_one_axis(&self) -> Result<(), RulesError> {
+        let counts = self.divides.is_some() || self.parts.is_some();
+        let by = if self.divides == Some(Unit::Experts) && self.parts.is_none() { "ep" } else { "tp" };
+        for place in [Some(&self.place), self.tied.as_ref()].into_iter().flatten().filter(|_| counts) {
+            let joined = place.cuts().iter().filter(|cut| cut.axes.len() > 1);
+            if let Some(axis) = joined.flat_map(|cut| &cut.axes).find(|axis| axis.as_str() == by) {
+                return Err(RulesError::Joined { line: self.line, place: place.clone(), axis: axis.clone() });
+            }
+        }
+        Ok(())
     }
 
     /// The cut over the axis called `name`.

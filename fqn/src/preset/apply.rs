@@ -143,14 +143,19 @@ impl<'a> Model<'a> {
             None => (self.rules.rule_for(entry.fqn.as_str()), &entry.shape),
         };
         let Some(rule) = rule else { return Ok(None) };
+        let place = rule.tied.as_ref().filter(|_| self.tied.contains(&entry.fqn)).unwrap_or(&rule.place);
         if entry.role.is_optimizer() && *parameter != entry.shape {
             // A factored slot (row or column statistics) has no cut that follows from its parameter's.
+            let mut place = place.uncut();
+            if let StageRule::Layers(dim) = place.stage
+                && entry.shape.get(dim) != parameter.get(dim)
+            {
+                place.stage = StageRule::All;
+            }
+            check(entry, rule, &place)?;
             applied.replicated += 1;
-            let mut place = PlacementRule::default();
-            place.stage = rule.place.stage;
             return Ok(Some(place));
         }
-        let place = rule.tied.as_ref().filter(|_| self.tied.contains(&entry.fqn)).unwrap_or(&rule.place);
         check(entry, rule, place)?;
         *(if entry.role.is_optimizer() { &mut applied.followed } else { &mut applied.placed }) += 1;
         Ok(Some(place.clone()))

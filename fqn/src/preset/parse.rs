@@ -113,6 +113,7 @@ impl Reader<'_> {
             let why = "parts follow each other along the tp cut, and the placement has none".to_owned();
             return Err(RulesError::PartsText { line: rule.line, why });
         }
+        rule.counts_by_one_axis()?;
         Ok(rule)
     }
 

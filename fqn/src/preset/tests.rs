@@ -3,6 +3,8 @@
 use super::*;
 use crate::{Dtype, Entry, Registry, Role};
 
+mod cuts;
+
 fn param(name: &str, shape: &[u64]) -> Entry {
     Entry::new(Fqn::new(name).unwrap(), Role::Param, Dtype::F32, Shape::new(shape))
 }
