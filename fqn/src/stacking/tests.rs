@@ -1,7 +1,7 @@
 //! Stacks by name: both ways, placement that goes along, members that make none.
 
 use super::*;
-use crate::{Dtype, FusionPart, Role, fold};
+use crate::{Alias, Dtype, FusionPart, Role, fold};
 
 fn entry(name: &str, shape: &[u64], rule: &str) -> Entry {
     let mut entry = Entry::new(Fqn::new(name).unwrap(), Role::Param, Dtype::BF16, Shape::new(shape));
@@ -80,6 +80,8 @@ fn layers_of_their_own_become_stacked_tensors_and_come_back() {
 fn what_makes_no_stack_is_named() {
     let captures = Stacking::new("a.{expert}.{part}", "b.{other}", 0).unwrap_err().to_string();
     assert!(captures.contains("exactly one capture"), "{captures}");
+    let neither = Stacking::new("a.{head}.{part}", "b.{part}", 0).unwrap_err().to_string();
+    assert_eq!(neither, "{head}, which only \"a.{head}.{part}\" holds, is neither {layer} nor {expert}");
     let rule = "replicate";
     let name = |n: u32| format!("layers.0.experts.{n}.w1.weight");
     let refuse = |entries: Vec<Entry>| experts().stack(&registry(entries)).unwrap_err().to_string();
@@ -97,4 +99,104 @@ fn what_makes_no_stack_is_named() {
     );
     let huge = registry([entry("layers.0.moe.w1", &[u64::MAX, 0], rule)]);
     assert!(experts().unstack(&huge).unwrap_err().to_string().contains("no dimension 0 of members"));
+}
+
+fn step(name: &str) -> Entry {
+    Entry { role: Role::Slot("step".into()), ..entry(name, &[], "replicate") }
+}
+
+#[test]
+fn a_stack_has_one_step_of_adam_and_every_member_taken_out_of_it_has_that() {
+    let mut all = Vec::new();
+    for name in (0..3).map(|expert| format!("layers.1.experts.{expert}.w1.weight")) {
+        let one = entry(&name, &[6, 4], "tp:0,dp:0,ep:expert,pp:layer");
+        all.extend([Entry { role: Role::ExpAvg, ..one.clone() }, one, step(&name)]);
+    }
+    let apart = registry(all);
+    let (stacked, origins) = experts().stack(&apart).unwrap();
+    let of = |entry: &Entry| (entry.role.clone(), entry.shape.to_string());
+    let told: Vec<_> = stacked.entries().iter().map(of).collect();
+    let slot = Role::Slot("step".into());
+    assert_eq!(
+        told,
+        [(Role::ExpAvg, "3x6x4".into()), (Role::Param, "3x6x4".into()), (slot.clone(), "scalar".into())]
+    );
+    assert_eq!(origins[2], Origin { sources: vec![2], slice: None });
+    let (back, slices) = experts().unstack(&stacked).unwrap();
+    assert_eq!(back.len(), apart.len());
+    for entry in apart.entries() {
+        assert_eq!(back.get(&entry.id()), Some(entry));
+        let (at, is_step) = (back.position(&entry.id()).unwrap(), entry.role == slot);
+        assert_eq!(slices[at].slice, entry.expert.filter(|_| !is_step).map(u64::from));
+    }
+}
+
+#[test]
+fn a_slot_of_a_stack_is_cut_into_members_only_along_as_many_as_its_parameter_has() {
+    let slot = |shape: &[u64]| {
+        let stack = entry("layers.0.moe.w1", &[3, 6, 4], "ep:0,pp:layer");
+        let row = entry("layers.0.moe.w1", shape, "replicate");
+        let both = registry([stack, Entry { role: Role::Slot("row".into()), ..row }]);
+        let (apart, origins) = experts().unstack(&both)?;
+        Ok::<_, StackError>((apart.entries()[4].shape.to_string(), origins[4].slice))
+    };
+    assert_eq!(slot(&[3, 6]), Ok(("6".into(), Some(1))));
+    assert_eq!(slot(&[3]), Ok(("scalar".into(), Some(1))));
+    assert_eq!(slot(&[1]), Ok(("1".into(), None)));
+    assert!(matches!(slot(&[6, 4]), Err(StackError::Axis { .. })));
+}
+
+#[test]
+fn what_is_known_of_a_tensor_goes_along_or_is_refused_and_aliases_stay_behind() {
+    let two = |change: fn(&mut Entry)| {
+        let mut all = [0, 1].map(|n| entry(&format!("layers.0.experts.{n}.w1.weight"), &[2, 4], "ep:expert"));
+        all.iter_mut().for_each(change);
+        registry(all)
+    };
+    let stack = |change: fn(&mut Entry)| experts().stack(&two(change));
+    let why = |change: fn(&mut Entry)| stack(change).unwrap_err().to_string();
+    assert!(why(|e| e.tie = Some(Fqn::new("w").unwrap())).contains("is tied to a tensor of another name"));
+    assert!(why(|e| e.padded_rows = Some(8)).contains("has padded rows"));
+    let far = "is cut, or has fused parts, along a dimension that it lacks";
+    assert!(why(|e| e.placement = Some(format!("tp:{}", usize::MAX).parse().unwrap())).contains(far));
+    assert!(why(|e| e.placement = Some("pp:layers@2".parse().unwrap())).contains(far));
+    let part = |axis| vec![FusionPart { name: "a".into(), axis, extent: 1 }];
+    let mut parts = two(|_| ());
+    parts.edit(|e| e.fusion = part(usize::MAX)).unwrap();
+    assert!(experts().stack(&parts).unwrap_err().to_string().contains(far));
+    // Members that differ in what only one of them could say for all.
+    for change in [
+        |e: &mut Entry| e.placement = e.expert.map(|n| format!("tp:{n},ep:expert").parse().unwrap()),
+        |e: &mut Entry| e.padded_rows = e.expert.map(|n| u64::from(n) + 4),
+        |e: &mut Entry| e.layer = e.expert,
+    ] {
+        assert!(why(change).contains("can't be members of one stack"));
+    }
+    let alias = |e: &mut Entry| {
+        e.aliases = vec![Alias { of: "hf".into(), key: "k".into(), path: Vec::new() }];
+    };
+    assert_eq!(stack(alias).unwrap().0, stack(|_| ()).unwrap().0);
+    // Padding of rows that stay rows goes along both ways.
+    let columns = Stacking::new("layers.{layer}.experts.{expert}.w1.weight", "layers.{layer}.w1", 1).unwrap();
+    let padded = two(|e| e.padded_rows = Some(8));
+    let (stacked, _) = columns.stack(&padded).unwrap();
+    assert_eq!(stacked.entries()[0].padded_rows, Some(8));
+    assert_eq!(columns.unstack(&stacked).unwrap().0, padded);
+}
+
+#[test]
+fn a_stack_whose_members_would_lose_something_is_refused() {
+    let why = |rule: &str, change: fn(&mut Entry)| {
+        let mut stack = entry("layers.0.moe.w1", &[2, 4], rule);
+        change(&mut stack);
+        experts().unstack(&registry([stack])).unwrap_err().to_string()
+    };
+    assert!(why("replicate", |e| e.padded_rows = Some(4)).contains("is padded along the dimension"));
+    let part = |e: &mut Entry| e.fusion = vec![FusionPart { name: "a".into(), axis: 0, extent: 2 }];
+    assert!(why("replicate", part).contains("has fused parts along the dimension of its members"));
+    assert!(why("pp:layers@0", |_| ()).contains("stacks layers along the dimension of its experts"));
+    assert!(why("replicate", |e| e.shape = Shape::new(&[0, 4])).contains("has no dimension 0 of members"));
+    let many = (0..17).map(|n| entry(&format!("layers.{n}.moe.w1"), &[1 << 16, 0], "replicate"));
+    let many = experts().unstack(&registry(many)).unwrap_err().to_string();
+    assert_eq!(many, "layers.16.moe.w1 is not taken apart: with it there are more than 1048576 members");
 }
