@@ -9,8 +9,12 @@
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
-use fqn::{Entry, Registry, StageRule, TensorId};
+use fqn::{Registry, TensorId};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+mod weights;
+
+use weights::{Weights, even};
 
 /// How layers are split over stages. Text: `auto`, `weights`, or numbers of layers: `8,8,8,8`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -30,6 +34,8 @@ pub enum StageSplit {
 pub struct Stages {
     count: u64,
     of_layer: BTreeMap<u32, u64>,
+    /// First layer and number of layers of each stage; of none where there are no layers.
+    spans: Vec<(u32, u64)>,
     /// Experts of each layer; of tensors of no layer under `None`.
     experts: BTreeMap<Option<u32>, u64>,
 }
@@ -101,9 +107,14 @@ impl StageSplit {
             Self::Auto => even(layers, count),
             Self::Weights => weights.balanced(count),
         };
-        let stages = sizes.iter().zip(0..).flat_map(|(size, stage)| (0..*size).map(move |_| stage));
-        let of_layer = weights.layers.keys().copied().zip(stages).collect();
-        Ok(Stages { count, of_layer, experts: experts(registry) })
+        let (mut of_layer, mut spans) = (BTreeMap::new(), Vec::with_capacity(sizes.len()));
+        let mut names = weights.layers.keys().copied().peekable();
+        for (size, stage) in sizes.into_iter().zip(0_u64..) {
+            spans.extend(names.peek().map(|first| (*first, size)));
+            of_layer
+                .extend(names.by_ref().map(|layer| (layer, stage)).take(usize::try_from(size).unwrap_or(0)));
+        }
+        Ok(Stages { count, of_layer, spans, experts: experts(registry) })
     }
 
     fn checked(&self, sizes: &[u64], layers: usize, stages: u64) -> Result<Vec<u64>, StageError> {
@@ -134,98 +145,6 @@ fn experts(registry: &Registry) -> BTreeMap<Option<u32>, u64> {
     found
 }
 
-fn even(layers: usize, count: u64) -> Vec<u64> {
-    let layers = layers as u64;
-    (0..count).map(|stage| layers / count + u64::from(stage < layers % count)).collect()
-}
-
-/// Bytes of each layer and of what the ends hold besides.
-struct Weights {
-    layers: BTreeMap<u32, u64>,
-    first: u64,
-    last: u64,
-}
-
-impl Weights {
-    fn of(registry: &Registry) -> Result<Self, StageError> {
-        let mut weights = Self { layers: BTreeMap::new(), first: 0, last: 0 };
-        for entry in registry.entries() {
-            weights.count(entry, entry.bytes().unwrap_or(u64::MAX))?;
-        }
-        Ok(weights)
-    }
-
-    fn count(&mut self, entry: &Entry, bytes: u64) -> Result<(), StageError> {
-        let add = |sum: &mut u64| *sum = sum.saturating_add(bytes);
-        let stage = entry.placement.as_ref().map(|rule| rule.stage);
-        if let Some(StageRule::Layers(dim)) = stage {
-            return self.stack(entry, entry.shape.get(dim).copied().unwrap_or(0), bytes);
-        }
-        if let Some(layer) = entry.layer {
-            add(self.layers.entry(layer).or_default());
-            return Ok(());
-        }
-        if matches!(stage, Some(StageRule::First | StageRule::FirstAndLast)) {
-            add(&mut self.first);
-        }
-        if matches!(stage, Some(StageRule::Last | StageRule::FirstAndLast)) {
-            add(&mut self.last);
-        }
-        Ok(())
-    }
-
-    /// Every layer of a stacked tensor weighs its slice.
-    fn stack(&mut self, entry: &Entry, layers: u64, bytes: u64) -> Result<(), StageError> {
-        if layers > MAX_LAYERS {
-            return Err(StageError::TooManyLayers { tensor: entry.id(), layers });
-        }
-        for layer in 0..u32::try_from(layers).unwrap_or(0) {
-            let sum = self.layers.entry(layer).or_default();
-            *sum = sum.saturating_add(bytes / layers);
-        }
-        Ok(())
-    }
-
-    /// Layers per stage whose heaviest stage is as light as can be: bisection on what a stage may weigh.
-    fn balanced(&self, count: u64) -> Vec<u64> {
-        let total = self.layers.values().fold(0_u64, |sum, bytes| sum.saturating_add(*bytes));
-        let mut high = total.saturating_add(self.first).saturating_add(self.last);
-        let mut low = 0;
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if self.packed(count, middle).is_some() {
-                high = middle;
-            } else {
-                low = middle + 1;
-            }
-        }
-        self.packed(count, high).unwrap_or_else(|| even(self.layers.len(), count))
-    }
-
-    /// Fills stages from the left with at most `limit` bytes each, leaving a layer for every later one.
-    fn packed(&self, count: u64, limit: u64) -> Option<Vec<u64>> {
-        let mut layers = self.layers.values().copied().peekable();
-        let mut left = self.layers.len() as u64;
-        let mut sizes = Vec::new();
-        for stage in 0..count {
-            let later = count - 1 - stage;
-            let base = if stage == 0 { self.first } else { 0 };
-            let mut weight = base.saturating_add(if later == 0 { self.last } else { 0 });
-            let mut size = 0;
-            while let Some(next) =
-                layers.next_if(|bytes| left > later && weight.saturating_add(*bytes) <= limit)
-            {
-                (weight, size, left) = (weight.saturating_add(next), size + 1, left - 1);
-            }
-            if size == 0 {
-                return None;
-            }
-            sizes.push(size);
-        }
-        (left == 0).then_some(sizes)
-    }
-}
-
 impl Stages {
     /// Number of stages.
     #[must_use]
@@ -245,12 +164,11 @@ impl Stages {
     pub fn span(&self, stage: u64, layers: u64) -> (u64, u64) {
         let at = |stage: u64| {
             // Layers that the split doesn't know belong to the last stage.
-            let first =
-                self.of_layer.iter().find(|(_, of)| **of >= stage).map(|(layer, _)| u64::from(*layer));
-            if stage >= self.count { layers } else { first.unwrap_or(layers).min(layers) }
+            let span = usize::try_from(stage).ok().and_then(|stage| self.spans.get(stage));
+            span.map_or(layers, |(first, _)| u64::from(*first).min(layers))
         };
         let start = if stage == 0 { 0 } else { at(stage) };
-        (start, at(stage + 1).saturating_sub(start))
+        (start, at(stage.saturating_add(1)).saturating_sub(start))
     }
 
     /// Number of experts of `layer`, or of tensors of no layer: one more than the highest index that names hold.
@@ -262,8 +180,9 @@ impl Stages {
     /// Number of layers on each stage.
     #[must_use]
     pub fn sizes(&self) -> Vec<u64> {
-        let on = |stage| self.of_layer.values().filter(|s| **s == stage).count() as u64;
-        (0..self.count).map(on).collect()
+        let mut sizes: Vec<u64> = self.spans.iter().map(|(_, size)| *size).collect();
+        sizes.resize(usize::try_from(self.count).unwrap_or(sizes.len()), 0);
+        sizes
     }
 }
 

@@ -171,6 +171,26 @@ fn stages_split_evenly_explicitly_or_by_weight() {
 }
 
 #[test]
+fn stacks_of_unequal_depth_weigh_on_the_layers_that_they_have() {
+    // Layers of 108, 108, 8 and 8 bytes.
+    let stacks = [entry("deep", &[4, 2], "pp:layers@0"), entry("wide", &[25, 2], "pp:layers@1")];
+    let stages = StageSplit::Weights.resolve(&registry(stacks), 2).unwrap();
+    assert_eq!(stages.sizes(), [1, 3]);
+    let spans = |layers| [0, 1].map(|stage| stages.span(stage, layers));
+    assert_eq!((spans(4), spans(2), spans(0)), ([(0, 1), (1, 3)], [(0, 1), (1, 1)], [(0, 0), (0, 0)]));
+}
+
+#[test]
+fn as_many_stages_as_layers_can_be_are_laid_out_without_going_through_all_for_each() {
+    let most = MAX_LAYERS;
+    let stacks = (0..8).map(|n| entry(&format!("w{n}"), &[most, 1], "pp:layers@0"));
+    let layout = Layout::new(&registry(stacks), &mesh(&format!("pp={most}")), &StageSplit::Auto).unwrap();
+    assert_eq!(layout.stages().sizes(), vec![1; usize::try_from(most).unwrap()]);
+    assert_eq!(layout.stages().span(most - 1, most), (most - 1, 1));
+    assert_eq!(layout.boxes(7)[5], (Region::new(&[5, 0], &[1, 1]).unwrap(), 5));
+}
+
+#[test]
 fn stages_decide_who_holds_a_tensor() {
     let layout = Layout::new(&model(4), &mesh("1x4x1"), &StageSplit::Auto).unwrap();
     let owners = |tensor: usize| {
