@@ -47,7 +47,7 @@ pub fn mesh() -> impl Strategy<Value = Mesh> {
 }
 
 /// A rule for a tensor of `rank` dimensions: some axes in any order, each on any dimension, and an end or all stages.
-/// One cut in four joins two axes, one in four pads its dimension.
+/// One cut in four joins two axes, one in four pads its dimension, unless an earlier one does.
 pub fn rule(rank: usize) -> impl Strategy<Value = PlacementRule> {
     let most = if rank == 0 { 0 } else { 4 };
     let axes = prop::sample::subsequence(vec!["tp", "dp", "ep", "cp"], 0..=most).prop_shuffle();
@@ -60,7 +60,10 @@ pub fn rule(rank: usize) -> impl Strategy<Value = PlacementRule> {
             let axis = AxisName::new(axis).ok()?;
             match cuts.last_mut().filter(|_| joined) {
                 Some(before) => before.axes.push(axis),
-                None => cuts.push(AxisCut { pad, ..AxisCut::from((axis, dim)) }),
+                None => {
+                    let pad = pad.filter(|_| !cuts.iter().any(|cut| cut.dim == dim && cut.pad.is_some()));
+                    cuts.push(AxisCut { pad, ..AxisCut::from((axis, dim)) });
+                }
             }
         }
         PlacementRule::new(cuts, stage).ok()
@@ -75,35 +78,53 @@ pub fn shape_and_rules(count: usize) -> impl Strategy<Value = (Shape, Vec<Placem
     })
 }
 
-/// A tensor with a rule that fits it; one in three has a dimension of one to five fused parts, of any extents.
+/// A tensor with a rule that fits it. One in three has a dimension of one to five fused parts, of any extents; one in four
+/// stacks layers along a dimension, is an expert's, or has padded rows. Its meshes are [`fitting`] ones.
 pub fn entry() -> impl Strategy<Value = Entry> {
-    let parts = prop::option::weighted(0.33, (any::<u32>(), prop::collection::vec(0_u64..=7, 1..=5)));
-    shape().prop_flat_map(move |shape| (rule(shape.rank()), Just(shape), parts.clone())).prop_filter_map(
-        "valid name",
-        |(rule, mut shape, parts)| {
-            let mut fusion = Vec::new();
-            if let Some((at, extents)) = parts.filter(|_| shape.rank() > 0) {
-                let axis = at as usize % shape.rank();
-                shape = shape
-                    .iter()
-                    .enumerate()
-                    .map(|(d, n)| if d == axis { extents.iter().sum() } else { *n })
-                    .collect();
-                let part = |(at, extent): (usize, &u64)| FusionPart {
-                    name: format!("p{at}"),
-                    axis,
-                    extent: *extent,
-                };
-                fusion = extents.iter().enumerate().map(part).collect();
-            }
-            let unpadded =
-                |cut: &AxisCut| AxisCut { pad: cut.pad.filter(|_| fusion.is_empty()), ..cut.clone() };
-            let rule = PlacementRule::new(rule.cuts().iter().map(unpadded), rule.stage).ok()?;
-            let mut entry = Entry::new(Fqn::new("w").ok()?, Role::Param, Dtype::U8, shape);
-            (entry.placement, entry.fusion) = (Some(rule), fusion);
-            Some(entry)
-        },
-    )
+    let parts = prop::option::weighted(0.33, (any::<usize>(), prop::collection::vec(0_u64..=7, 1..=5)));
+    let (layers, expert) =
+        (prop::option::weighted(0.25, any::<usize>()), prop::option::weighted(0.25, 0_u32..9));
+    let more = (parts, layers, expert, prop::option::weighted(0.25, 0_u64..20));
+    let ruled = shape().prop_flat_map(|shape| (rule(shape.rank()), Just(shape)));
+    (ruled, more).prop_filter_map("valid name and rule", |((rule, shape), (parts, layers, expert, rows))| {
+        let rank = shape.rank();
+        let mut entry = Entry::new(Fqn::new("w").ok()?, Role::Param, Dtype::U8, shape);
+        if let Some((at, extents)) = parts.filter(|_| rank > 0) {
+            fuse(&mut entry, at % rank, &extents);
+        }
+        let layers = layers.and_then(|at| at.checked_rem(rank));
+        let stage = layers.map_or(rule.stage, StageRule::Layers);
+        let padded = |dim| layers != Some(dim) && !entry.fusion.iter().any(|part| part.axis == dim);
+        let cut = |cut: &AxisCut| AxisCut { pad: cut.pad.filter(|_| padded(cut.dim)), ..cut.clone() };
+        let rule = PlacementRule::new(rule.cuts().iter().map(cut), stage).ok()?;
+        let more = rows.zip(entry.shape.first()).filter(|_| padded(0));
+        entry.padded_rows = more.map(|(more, rows)| rows + more);
+        entry.expert = expert;
+        // An axis that cuts already shares out no experts.
+        let by = AxisName::new("ep").ok().filter(|_| expert.is_some());
+        entry.placement = by.and_then(|axis| rule.clone().of_expert(axis).ok()).or(Some(rule));
+        Some(entry)
+    })
+}
+
+/// Makes dimension `axis` one of parts of these extents.
+fn fuse(entry: &mut Entry, axis: usize, extents: &[u64]) {
+    let whole = extents.iter().sum();
+    entry.shape = entry.shape.iter().enumerate().map(|(d, n)| if d == axis { whole } else { *n }).collect();
+    let part = |(at, extent): (usize, &u64)| FusionPart { name: format!("p{at}"), axis, extent: *extent };
+    entry.fusion = extents.iter().enumerate().map(part).collect();
+}
+
+/// `mesh` with no more pipeline stages than `entry` stacks layers.
+#[must_use]
+pub fn fitting(entry: &Entry, mesh: &Mesh) -> Mesh {
+    let stage = entry.placement.as_ref().map(|rule| rule.stage);
+    let layers = if let Some(StageRule::Layers(dim)) = stage { entry.shape.get(dim).copied() } else { None };
+    let most = layers.filter(|layers| *layers > 0).unwrap_or(u64::MAX);
+    let fits = |(axis, extent): &(AxisName, u64)| {
+        (axis.clone(), if axis.is_pipeline() { most.min(*extent) } else { *extent })
+    };
+    Mesh::new(mesh.axes().iter().map(fits).collect()).unwrap_or_else(|_| mesh.clone())
 }
 
 /// A shape and chunks that tile it: random guillotine cuts, in random order.

@@ -72,8 +72,8 @@ pub enum LayoutError {
         /// Its rule.
         rule: PlacementRule,
     },
-    /// Padding beyond 64 bits, or of a dimension of fused parts.
-    #[error("placement {rule} of {tensor} pads dimension {dim} of shape {shape}, which {why}")]
+    /// Padding beyond 64 bits, by two cuts, or of a dimension of fused parts or of stacked layers.
+    #[error("{tensor} (placed {rule}) is padded along dimension {dim} of shape {shape}, which {why}")]
     Padding {
         /// The tensor.
         tensor: TensorId,

@@ -10,7 +10,7 @@ use fqn::{Dims, Shape};
 use smallvec::SmallVec;
 
 use super::TensorLayout;
-use crate::{Mesh, Region};
+use crate::{Mesh, Region, RegionError};
 
 /// What a rank has in memory of one tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,10 +44,12 @@ struct Segment {
 
 impl TensorLayout {
     /// What the rank at `coords` of `mesh` has in memory; `None` where another stage, or another expert's rank, has the tensor.
-    #[must_use]
-    pub fn local(&self, mesh: &Mesh, coords: &[u64]) -> Option<Local> {
+    ///
+    /// # Errors
+    /// None in practice: the layout has checked its sizes, padding included.
+    pub fn local(&self, mesh: &Mesh, coords: &[u64]) -> Result<Option<Local>, RegionError> {
         if !self.is_held_at(mesh, coords) {
-            return None;
+            return Ok(None);
         }
         let held = self.padded_stretches(&self.cut_coords_of(coords));
         let (mut shape, mut dims) = (Dims::new(), Vec::new());
@@ -66,36 +68,42 @@ impl TensorLayout {
         let mut local =
             Local { shape: Shape::from(shape), pieces: Vec::new(), padding: Vec::new(), below: Vec::new() };
         let last = self.shape.first().and_then(|rows| rows.checked_sub(1));
-        local.fill(&dims, last, &mut SmallVec::new());
-        Some(local)
+        local.fill(&dims, last, &mut SmallVec::new())?;
+        Ok(Some(local))
     }
 }
 
 impl Local {
     /// Every choice of one segment of each dimension.
-    fn fill(&mut self, dims: &[Vec<Segment>], last: Option<u64>, chosen: &mut SmallVec<[Segment; 4]>) {
+    fn fill(
+        &mut self,
+        dims: &[Vec<Segment>],
+        last: Option<u64>,
+        chosen: &mut SmallVec<[Segment; 4]>,
+    ) -> Result<(), RegionError> {
         if let Some(segments) = dims.get(chosen.len()) {
             for segment in segments {
                 chosen.push(*segment);
-                self.fill(dims, last, chosen);
+                self.fill(dims, last, chosen)?;
                 chosen.pop();
             }
-            return;
+            return Ok(());
         }
         let numbers = |of: fn(&Segment) -> u64| chosen.iter().map(of).collect::<Dims>();
         let mut extents = numbers(|segment| segment.len);
-        let Ok(local) = Region::new(&numbers(|segment| segment.start), &extents) else { return };
+        let local = Region::new(&numbers(|segment| segment.start), &extents)?;
         let global: Option<Dims> = chosen.iter().map(|segment| segment.global).collect();
-        if let Some(global) = global.and_then(|offsets| Region::new(&offsets, &extents).ok()) {
-            self.pieces.push(LocalPiece { local, global });
-            return;
+        if let Some(offsets) = global {
+            self.pieces.push(LocalPiece { local, global: Region::new(&offsets, &extents)? });
+            return Ok(());
         }
         self.padding.push(local.clone());
         let columns = chosen.iter().skip(1).map(|segment| segment.global);
         let row: Option<Dims> = std::iter::once(last).chain(columns).collect();
         extents.first_mut().into_iter().for_each(|rows| *rows = 1);
-        let row = row.and_then(|offsets| Region::new(&offsets, &extents).ok());
+        let row = row.map(|offsets| Region::new(&offsets, &extents)).transpose()?;
         self.below.extend(row.map(|global| LocalPiece { local, global }));
+        Ok(())
     }
 
     /// Padding rows as copies of the last true row, for formats that fill them so: each piece is one row. Columns that

@@ -1,11 +1,11 @@
 //! A placement rule on a mesh: which axes cut which dimension and how, what there is to cut, and which axes hold whole
 //! tensors at some of their coordinates only.
 
-use fqn::{AxisCut, AxisName, Entry, PlacementRule, StageRule};
+use fqn::{AxisCut, AxisName, Dims, Entry, PlacementRule, Shape, StageRule};
 use smallvec::{SmallVec, smallvec};
 
 use super::{Choice, Cut, How, LayoutError, Stages, Stretches};
-use crate::Mesh;
+use crate::{Mesh, Region};
 
 /// A rule and what it is resolved for.
 pub(super) struct Resolve<'a> {
@@ -60,39 +60,53 @@ impl Resolve<'_> {
         let entry = self.entry;
         let mut dims: SmallVec<[Stretches; 4]> =
             entry.shape.iter().map(|extent| smallvec![(0, *extent)]).collect();
-        let fixed = entry
-            .padded_rows
-            .filter(|_| !self.rule.cuts().iter().any(|cut| cut.dim == 0 && cut.pad.is_some()));
-        if let (Some(rows), Some(padded)) = (dims.first_mut(), fixed) {
-            *rows = rows.iter().map(|&(start, len)| (start, len.max(padded))).collect();
-        }
-        for (cut, pad) in self.rule.cuts().iter().filter_map(|cut| Some((cut, cut.pad?))) {
-            let whole = self.padded(cut, pad)?;
-            dims.get_mut(cut.dim).into_iter().for_each(|dim| *dim = smallvec![(0, whole)]);
+        let mut padded = Dims::from_slice(&entry.shape);
+        for (dim, whole) in self.padding()? {
+            padded.get_mut(dim).into_iter().for_each(|extent| *extent = whole);
+            dims.get_mut(dim).into_iter().for_each(|dim| *dim = smallvec![(0, whole)]);
+            Region::whole(&Shape::new(&padded)).map_err(|_| self.wrong(dim, "then exceeds 64 bits"))?;
         }
         self.fuse(&mut dims)?;
         Ok(dims)
     }
 
+    /// Dimensions that are padded, each with the extent that it then has: by the rule, or, where it says nothing of rows,
+    /// by the registry.
+    fn padding(&self) -> Result<SmallVec<[(usize, u64); 1]>, LayoutError> {
+        let mut found: SmallVec<[(usize, u64); 1]> = SmallVec::new();
+        for (cut, pad) in self.rule.cuts().iter().filter_map(|cut| Some((cut, cut.pad?))) {
+            if found.iter().any(|(dim, _)| *dim == cut.dim) {
+                return Err(self.wrong(cut.dim, "another cut pads too"));
+            }
+            found.push((cut.dim, self.padded(cut, pad)?));
+        }
+        let rows = self.entry.shape.first().copied().unwrap_or(u64::MAX);
+        let fixed = self.entry.padded_rows.filter(|padded| *padded > rows);
+        found.extend(fixed.filter(|_| !found.iter().any(|(dim, _)| *dim == 0)).map(|padded| (0, padded)));
+        for (dim, _) in &found {
+            if self.entry.fusion.iter().any(|part| part.axis == *dim) {
+                return Err(self.wrong(*dim, "consists of fused parts"));
+            }
+            // No stage holds layers that aren't there.
+            if self.rule.stage == StageRule::Layers(*dim) {
+                return Err(self.wrong(*dim, "stacks layers"));
+            }
+        }
+        Ok(found)
+    }
+
     /// The extent of a dimension that is padded to a multiple of `pad` times the parts that it is cut into.
     fn padded(&self, cut: &AxisCut, pad: u64) -> Result<u64, LayoutError> {
-        let wrong = |why| LayoutError::Padding {
-            tensor: self.entry.id(),
-            rule: self.rule.clone(),
-            dim: cut.dim,
-            shape: self.entry.shape.clone(),
-            why,
-        };
-        if self.entry.fusion.iter().any(|part| part.axis == cut.dim) {
-            return Err(wrong("consists of fused parts"));
-        }
         let positions = cut.axes.iter().filter_map(|axis| self.mesh.cutting(axis));
         let parts: u64 = positions.map(|at| self.extent(at)).product();
         let extent = self.entry.shape.get(cut.dim).copied().unwrap_or(0);
         let whole = pad.checked_mul(parts).and_then(|step| extent.checked_next_multiple_of(step));
-        let rest = self.entry.shape.iter().enumerate().filter(|(dim, _)| *dim != cut.dim);
-        let elements = rest.map(|(_, extent)| *extent).try_fold(whole.unwrap_or(0), u64::checked_mul);
-        elements.and(whole).ok_or_else(|| wrong("then exceeds 64 bits"))
+        whole.ok_or_else(|| self.wrong(cut.dim, "then exceeds 64 bits"))
+    }
+
+    fn wrong(&self, dim: usize, why: &'static str) -> LayoutError {
+        let (tensor, rule, shape) = (self.entry.id(), self.rule.clone(), self.entry.shape.clone());
+        LayoutError::Padding { tensor, rule, dim, shape, why }
     }
 
     fn fuse(&self, dims: &mut [Stretches]) -> Result<(), LayoutError> {

@@ -94,7 +94,7 @@ fn query_key_value_rows_of_whole_groups_stay_together() {
     // The same heads as three parts: each rank takes its heads of every part, and packs them one after another.
     let split = layout([fused(&[16], "tp:0", 0, &[("q", 8), ("k", 4), ("v", 4)])], "1x2").unwrap();
     assert_eq!(of_ranks(&split, 0), ["[0..4]+[8..10]+[12..14]", "[4..8]+[10..12]+[14..16]"]);
-    let local = split.tensors()[0].local(split.mesh(), &[0, 1]).unwrap();
+    let local = split.tensors()[0].local(split.mesh(), &[0, 1]).unwrap().unwrap();
     let text: Vec<String> = local.pieces.iter().map(|p| format!("{} = {}", p.local, p.global)).collect();
     assert_eq!(text, ["[0..4] = [4..8]", "[4..6] = [10..12]", "[6..8] = [14..16]"]);
 }
@@ -109,7 +109,7 @@ fn vocabulary_padding_follows_tp_and_belongs_to_no_tensor() {
     assert_eq!(padded("1x8"), "51200x2");
     let eight = layout([embedding()], "1x8").unwrap();
     assert_eq!(of_ranks(&eight, 0)[7], "[44800..50257, 0..2]");
-    let local = eight.tensors()[0].local(eight.mesh(), &[0, 7]).unwrap();
+    let local = eight.tensors()[0].local(eight.mesh(), &[0, 7]).unwrap().unwrap();
     assert_eq!(local.shape, Shape::new(&[6400, 2]));
     assert_eq!(local.padding, [Region::new(&[5457, 0], &[943, 2]).unwrap()]);
     // Formats that repeat the last true row in their padding.
@@ -123,7 +123,7 @@ fn vocabulary_padding_follows_tp_and_belongs_to_no_tensor() {
 fn a_rank_of_nothing_but_padding_holds_no_element() {
     let layout = layout([entry("emb", &[3, 4], "tp:0%2,dp:1")], "dp=2,tp=4").unwrap();
     assert_eq!(of_ranks(&layout, 0)[..4], ["[0..2, 0..2]", "[2..3, 0..2]", "[3..3, 0..2]", "[3..3, 0..2]"]);
-    let local = layout.tensors()[0].local(layout.mesh(), &[1, 3]).unwrap();
+    let local = layout.tensors()[0].local(layout.mesh(), &[1, 3]).unwrap().unwrap();
     assert_eq!((local.shape.to_string().as_str(), local.pieces.len()), ("2x2", 0));
     let row = local.last_row_pieces().next().unwrap();
     assert_eq!(row.global, Region::new(&[2, 2], &[1, 2]).unwrap());
@@ -132,6 +132,30 @@ fn a_rank_of_nothing_but_padding_holds_no_element() {
     let mut parts = fused(&[4], "tp:0%2", 0, &[("a", 4)]);
     parts.fqn = Fqn::new("p").unwrap();
     assert!(self::layout([parts], "1x2").unwrap_err().to_string().contains("consists of fused parts"));
+}
+
+#[test]
+fn padding_that_no_rank_could_hold_is_refused() {
+    let why = |entry: Entry| layout([entry], "1x2").unwrap_err().to_string();
+    assert_eq!(
+        why(entry("w", &[5, 2], "tp:0%2,dp:0%3")),
+        "w (placed tp:0%2,dp:0%3) is padded along dimension 0 of shape 5x2, which another cut pads too"
+    );
+    // Each dimension by itself fits, both together do not.
+    let half = (1_u64 << 31) + 1;
+    let exceeds = "which then exceeds 64 bits";
+    assert!(why(entry("w", &[half, half], "tp:0%2147483648,dp:1%4294967296")).ends_with(exceeds));
+    let rows = |shape: &[u64], rule, padded| Entry { padded_rows: Some(padded), ..entry("w", shape, rule) };
+    assert!(why(rows(&[2, 1 << 40], "tp:0", 1 << 30)).ends_with(exceeds));
+    assert!(why(rows(&[0, 1 << 40], "tp:0", 1 << 30)).ends_with(exceeds));
+    assert!(why(rows(&[2, 3], "pp:layers@0", 4)).ends_with("which stacks layers"));
+    assert!(why(entry("w", &[2, 3], "tp:0%2,pp:layers@0")).ends_with("which stacks layers"));
+    let parts = fused(&[4], "tp:0", 0, &[("a", 4)]);
+    assert!(why(Entry { padded_rows: Some(6), ..parts.clone() }).ends_with("which consists of fused parts"));
+    // Rows that are not more than there are pad nothing, and a rule that pads rows wins over them.
+    assert_eq!(one(Entry { padded_rows: Some(4), ..parts }, "1x2"), ["[0..2]", "[2..4]"]);
+    let ruled = layout([rows(&[5], "tp:0%3", u64::MAX)], "1x2").unwrap();
+    assert_eq!(ruled.tensors()[0].padded_shape(), Shape::new(&[6]));
 }
 
 #[test]
