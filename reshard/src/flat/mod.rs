@@ -14,5 +14,5 @@ mod tiles;
 
 pub use group::{FlatBox, FlatGroup, FlatPadding, FlatPiece};
 pub use range::{FlatError, boxes, ranges};
-pub use runs::{Run, Runs, runs};
+pub use runs::{Run, Runs, run_count, runs};
 pub use tiles::{Tiles, tiles};

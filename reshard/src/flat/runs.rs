@@ -1,4 +1,4 @@
-//! [`runs`]: the contiguous stretches of a box within a row-major tensor, in order.
+//! [`runs`]: the contiguous stretches of a box within a row-major tensor, in order; [`run_count`]: how many they are.
 //!
 //! Trailing dimensions that the box spans whole merge into one run, so a row cut is a single run whatever the rank.
 
@@ -42,12 +42,26 @@ pub fn runs(region: &Region, shape: &Shape) -> Result<Runs, FlatError> {
     }
     let strides: Dims = shape.row_major_strides().ok_or_else(|| FlatError::TooLarge(shape.clone()))?;
     let start = region.offsets().iter().zip(&strides).map(|(offset, stride)| offset * stride).sum();
-    let spans = region.extents().iter().zip(shape.iter()).rev().take_while(|(e, whole)| e == whole).count();
-    // The run takes the spanned trailing dimensions and the one before them.
-    let split = region.rank().saturating_sub(spans + 1);
+    let split = outside(region, shape);
     let len = region.extents().iter().skip(split).product();
     let outer = region.extents().iter().zip(&strides).take(split).map(|(e, s)| (*e, 0, *s)).collect();
     Ok(Runs { outer, start, len, left: region.elements() / len })
+}
+
+/// Number of runs that `part` makes up of `chunk`, a box around it that lies packed: what is left of [`runs`] at first.
+#[must_use]
+pub fn run_count(part: &Region, chunk: &Region) -> u64 {
+    if part.is_empty() {
+        return 0;
+    }
+    part.extents().iter().take(outside(part, chunk.extents())).product()
+}
+
+/// Number of dimensions, outermost first, that a run does not reach over: it takes the trailing ones that the box spans
+/// whole and the one before them.
+fn outside(part: &Region, whole: &[u64]) -> usize {
+    let spans = part.extents().iter().zip(whole).rev().take_while(|(own, all)| own == all).count();
+    part.rank().saturating_sub(spans + 1)
 }
 
 impl Runs {

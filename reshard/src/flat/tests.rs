@@ -3,7 +3,7 @@
 use fqn::Shape;
 use proptest::prelude::*;
 
-use super::{FlatError, boxes, ranges, runs, tiles};
+use super::{FlatError, boxes, ranges, run_count, runs, tiles};
 use crate::Region;
 
 /// Row-major indices of a region's elements, by counting through every element of the shape.
@@ -55,6 +55,19 @@ proptest! {
         let elements: Vec<u64> = found.iter().flat_map(|run| run.start..run.start + run.len).collect();
         prop_assert_eq!(elements, indices(&shape, &region));
         prop_assert_eq!(runs(&region, &shape).unwrap().size_hint().0, found.len());
+    }
+
+    #[test]
+    fn runs_are_counted_without_being_walked((shape, region) in shape_and_region(), (by, at) in (0_u64..9, 0..4_usize)) {
+        let left = runs(&region, &shape).unwrap().left();
+        prop_assert_eq!(run_count(&region, &Region::whole(&shape).unwrap()), left);
+        // Where a chunk lies in its tensor makes no difference.
+        let moved = |of: &Region| {
+            let mut offsets = of.offsets().to_vec();
+            offsets.iter_mut().skip(at).for_each(|offset| *offset += by);
+            Region::new(&offsets, of.extents()).unwrap()
+        };
+        prop_assert_eq!(run_count(&moved(&region), &moved(&Region::whole(&shape).unwrap())), left);
     }
 
     #[test]

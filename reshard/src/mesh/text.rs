@@ -9,8 +9,6 @@ use fqn::AxisName;
 
 use super::{Mesh, MeshError};
 
-const KNOWN: [&str; 7] = ["dp", "dp_replicate", "dp_shard", "pp", "tp", "ep", "cp"];
-
 impl FromStr for Mesh {
     type Err = MeshError;
     fn from_str(text: &str) -> Result<Self, MeshError> {
@@ -57,9 +55,9 @@ fn named(parts: &[&str], bad: impl Fn(String) -> MeshError + Copy) -> Result<Mes
 }
 
 fn pair(axis: &str, number: &str, bad: impl Fn(String) -> MeshError) -> Result<(AxisName, u64), MeshError> {
-    let known = KNOWN.contains(&axis).then(|| AxisName::new(axis).ok()).flatten();
+    let known = AxisName::KNOWN.contains(&axis).then(|| AxisName::new(axis).ok()).flatten();
     let shown = axis.escape_default().to_string();
-    let name = known.ok_or_else(|| bad(format!("{shown:?} is no axis ({})", KNOWN.join(", "))))?;
+    let name = known.ok_or_else(|| bad(format!("{shown:?} is no axis ({})", AxisName::KNOWN.join(", "))))?;
     if number.is_empty() {
         return Err(bad(format!("axis {name} has no number")));
     }

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use crate::{Mesh, MoveError, Moves, Region, TensorLayout};
+use crate::{Mesh, MoveError, Moves, Region, TensorLayout, flat::run_count};
 
 /// Most classes that are remembered; the oldest one goes when another comes.
 const MOST: usize = 64;
@@ -55,15 +55,8 @@ fn count(sources: &[Region], tensor: &TensorLayout, mesh: &Mesh) -> Result<Count
         let parts = moves.of(&shard.region)?;
         counted.moves += parts.len() as u64;
         counted.bytes = counted.bytes.saturating_add(tensor.bytes(&shard.region));
-        let reads = parts.iter().filter_map(|part| Some(stretches(&part.region, sources.get(part.source)?)));
+        let reads = parts.iter().filter_map(|part| Some(run_count(&part.region, sources.get(part.source)?)));
         counted.reads += reads.sum::<u64>();
     }
     Ok(counted)
-}
-
-/// Contiguous stretches of a packed chunk that make up `part`, which lies in it.
-fn stretches(part: &Region, chunk: &Region) -> u64 {
-    let whole = part.extents().iter().zip(chunk.extents()).rev().take_while(|(own, all)| own == all).count();
-    // A stretch takes the dimensions that are whole and the one before them.
-    part.extents().iter().take(part.rank().saturating_sub(whole + 1)).product()
 }
