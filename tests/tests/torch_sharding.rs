@@ -8,7 +8,11 @@ use std::{collections::BTreeMap, ops::Range, path::Path};
 
 use fixtures::{FlatSharding, Segment, Sharding, flat_shardings, flat_shardings_in, shardings, shardings_in};
 use fqn::{Dtype, Entry, Fqn, FusionPart, Registry, Role, Shape, preset};
-use reshard::{Layout, Mesh, Region, StageSplit, flat, layout::chunk};
+use reshard::{
+    Layout, Mesh, Region, StageSplit,
+    flat::{self, FlatGroup},
+    layout::chunk,
+};
 
 /// A tensor's rule in our words, on a mesh.
 struct Ours {
@@ -182,47 +186,37 @@ fn presets_shard_a_model_as_real_torch_does_by_its_names_alone() {
     assert!(compared >= 100, "{compared}");
 }
 
-/// A flat parameter as FSDP 1 makes it: parameters one after another, each at a multiple of 16 bytes if they keep their
-/// originals, the whole a multiple of the ranks.
-fn flat_shard(case: &FlatSharding, rank: u64) -> Vec<Segment> {
-    let (mut segments, mut end) = (Vec::new(), 0);
-    for (at, shape) in case.parameters.iter().enumerate() {
-        let elements = Shape::new(shape).elements().unwrap();
-        let start = if case.use_orig_params { u64::next_multiple_of(end, 4) } else { end };
-        segments.push((end..start, None));
-        segments.push((start..start + elements, Some(at)));
-        end = start + elements;
-    }
-    let whole = end.next_multiple_of(case.ranks_of);
-    segments.push((end..whole, None));
-    let (skip, len) = chunk(whole, case.ranks_of, rank);
-    let cut = segments.into_iter().filter_map(|(range, part)| {
-        let (from, to) = (range.start.max(skip), range.end.min(skip + len));
-        let start = range.start;
-        (from < to).then(|| match part {
-            Some(part) => Segment::Part(part, from - start, to - start),
-            None => Segment::Padding((), to - from),
-        })
-    });
-    cut.collect()
+/// The parameters of a case, in a flat buffer as FSDP 1 makes it.
+fn flat_group(case: &FlatSharding) -> FlatGroup {
+    let shapes = case.parameters.iter().map(|shape| Shape::new(shape)).collect();
+    FlatGroup::fsdp1(shapes, case.ranks_of, case.use_orig_params.then_some(Dtype::F32)).unwrap()
+}
+
+/// What `rank` has of the buffer: pieces of parameters and the padding between them, as they follow each other.
+fn flat_shard(group: &FlatGroup, rank: u64) -> Vec<Segment> {
+    let pieces = group
+        .pieces(rank)
+        .map(|piece| (piece.at, Segment::Part(piece.tensor, piece.elements.start, piece.elements.end)));
+    let padding = group.padding(rank).into_iter();
+    let padding = padding.map(|range| (range.start, Segment::Padding((), range.end - range.start)));
+    let mut segments: Vec<_> = pieces.chain(padding).collect();
+    segments.sort_by_key(|(at, _)| *at);
+    segments.into_iter().map(|(_, segment)| segment).collect()
 }
 
 #[test]
 fn flat_parameters_hold_the_ranges_that_fsdp_1_gives_each_rank() {
     let (mut cases, mut boxes) = (0, 0);
     for case in flat_shardings() {
+        let group = flat_group(&case);
         let mut held: Vec<Vec<Region>> = vec![Vec::new(); case.parameters.len()];
         for (rank, set) in (0..).zip(&case.ranks) {
             let torchs = &case.shards[set.unwrap()];
-            assert_eq!(&flat_shard(&case, rank), torchs, "rank {rank} of {case:?}");
-            for segment in torchs {
-                let Segment::Part(at, from, to) = *segment else { continue };
-                held[at].extend(flat::boxes(&Shape::new(&case.parameters[at]), from..to).unwrap());
-            }
+            assert_eq!(&flat_shard(&group, rank), torchs, "rank {rank} of {case:?}");
+            group.boxes(rank).unwrap().into_iter().for_each(|part| held[part.tensor].push(part.region));
         }
-        for (shape, regions) in case.parameters.iter().zip(held) {
-            let shape = Shape::new(shape);
-            reshard::coverage::check(&shape, &regions).unwrap();
+        for (shape, regions) in group.shapes().iter().zip(held) {
+            reshard::coverage::check(shape, &regions).unwrap();
             boxes += regions.len();
         }
         cases += 1;
