@@ -8,12 +8,14 @@
 //!                                                   Sink::commit: visible, or nothing
 //! ```
 //!
-//! Several workers may write one target, each its [`Share`] of the files: [`Sink::finished_by_others`] tells what else is done, and
+//! Several workers may write one target, each its share of the files: [`Sink::finished_by_others`] tells what else is done, and
 //! whoever finds everything done commits.
 //!
 //! Invariants: chunks of a file never overlap and lie inside it; `head` pieces, chunks and `tail` pieces together
 //! fill a file exactly; nothing under the target's name is visible before `commit`; the same spec gives the same
 //! layout, so that a stopped run can go on.
+
+use std::ops::Range;
 
 use bytes::Bytes;
 use fqn::Entry;
@@ -24,7 +26,6 @@ use crate::{
     Error, ObjectEntry, Result,
     codec::Codecs,
     digest::{BlockCodec, BlockTable},
-    engine::Share,
     fingerprint::{Fingerprint, FingerprintSum},
     store::BlobWriter,
 };
@@ -207,16 +208,16 @@ pub trait Sink: Send + Sync {
     /// The store's.
     fn finished(&self) -> Result<Vec<FileDone>>;
 
-    /// Which of the files this process writes; the others are other workers'.
-    fn share(&self) -> Share {
-        Share::WHOLE
+    /// Which files of the layout this process writes; the others are other workers'.
+    fn mine(&self, layout: &TargetLayout) -> Range<usize> {
+        0..layout.files.len()
     }
 
     /// Those of `files` (positions in the layout) that other workers finished since the layout was decided. Their paths need not be the
     /// layout's.
     ///
     /// # Errors
-    /// The store's; `Corrupt` for what is not of this plan.
+    /// The store's; `Corrupt` for what is not of this plan; `Conflict` where the target was given up meanwhile, so that nobody can finish it.
     fn finished_by_others(&self, files: &[usize]) -> Result<Vec<FileDone>> {
         let _ = files;
         Ok(Vec::new())

@@ -36,6 +36,15 @@ pub trait Source: Send + Sync + fmt::Debug {
         Ok(None)
     }
 
+    /// A text that changes when the files are written again, where nothing in the catalog would: whoever goes on with what another
+    /// process copied of them must know that they are still the same. `None` where digests in the catalog tell.
+    ///
+    /// # Errors
+    /// Where a file can't be looked at.
+    fn stamp(&self) -> Result<Option<String>> {
+        Ok(None)
+    }
+
     /// Facts for people that have no place in the catalog, each with its label: which record committed it, what proves
     /// its bytes. In the order to show.
     fn facts(&self) -> Vec<(&'static str, String)> {

@@ -105,8 +105,7 @@ pub fn run_share(
     let layout = sink.layout(&plan.spec)?;
     let work = piecework(&jobs, &layout)?;
     let finished = finished(sink, &layout)?;
-    let sizes: Vec<u64> = layout.files.iter().map(|file| file.size).collect();
-    let mine = sink.share().files(&sizes);
+    let mine = sink.mine(&layout);
     let skipped_files = finished.keys().filter(|file| mine.contains(file)).count();
     let reader = Reader::shared(source, options.verify, budget.cache);
     let wanted = |file| mine.contains(&file) && !finished.contains_key(&file);

@@ -15,6 +15,8 @@ use std::{
 
 use crate::{
     Error, FileEntry, FileId, Location, Place, Result,
+    digest::Sha256Hasher,
+    formats::native::nanoseconds,
     read_at::{FileAt, ReadAt},
 };
 
@@ -66,6 +68,20 @@ impl Blobs {
         }
         self.open.fetch_sub(1, Ordering::Relaxed);
         Ok(fresh)
+    }
+
+    /// A digest of names, sizes and times of modification of all files.
+    ///
+    /// # Errors
+    /// The file's name, and what the system says.
+    pub(crate) fn stamp(&self) -> Result<String> {
+        let mut hasher = Sha256Hasher::new();
+        for blob in &self.files {
+            let seen = fs::metadata(&blob.path).place(&blob.shown)?;
+            let modified = seen.modified().ok().and_then(nanoseconds);
+            hasher.update(format!("{:?} {} {modified:?}\n", blob.shown, seen.len()).as_bytes());
+        }
+        Ok(hasher.finish().to_string())
     }
 
     /// Reads by position.

@@ -55,6 +55,8 @@ pub struct Request {
     pub extra: serde_json::Map<String, serde_json::Value>,
     /// Which roles are stored compressed; the native store alone can.
     pub codecs: Codecs,
+    /// What tells that a source without digests is still the same, see [`crate::Source::stamp`]: part of the plan's digest.
+    pub stamp: Option<String>,
     /// Options of the target beyond the format, as text: part of the plan's digest.
     pub target: String,
     /// With what it will be run: the cost says what that takes.
@@ -126,6 +128,7 @@ impl Request {
             format,
             extra: serde_json::Map::new(),
             codecs: Codecs::NONE,
+            stamp: None,
             target: String::new(),
             run: RunOptions::default(),
         }
@@ -179,7 +182,7 @@ pub fn prepare(catalog: &Catalog, request: &Request) -> Result<Prepared> {
     let layout = layout.map_err(|e| Error::incompatible(e.to_string()).caused_by(e))?;
     let mut plan = Plan {
         version: PLAN_VERSION,
-        source: identity(catalog)?.to_string(),
+        source: source_of(catalog, request)?,
         attempt: String::new(),
         from: request.from.clone().or_else(|| catalog.mesh.clone()),
         to: mesh.clone(),
@@ -484,6 +487,15 @@ fn objects(catalog: &Catalog, request: &Request, notes: &mut Vec<String>) -> Res
 fn rules_of(registry: &Registry) -> Vec<TensorRule> {
     let of = |entry: &Entry| Some(TensorRule { tensor: entry.id(), rule: entry.placement.clone()? });
     registry.entries().iter().filter_map(of).collect()
+}
+
+/// The source as the plan names it.
+fn source_of(catalog: &Catalog, request: &Request) -> Result<String> {
+    let identity = identity(catalog)?;
+    Ok(match &request.stamp {
+        None => identity.to_string(),
+        Some(stamp) => Sha256Digest::of(format!("{identity} {stamp}").as_bytes()).to_string(),
+    })
 }
 
 #[derive(Serialize)]

@@ -179,6 +179,10 @@ impl Source for HfSource {
         self.blobs.read_exact_at(file, offset, buf)
     }
 
+    fn stamp(&self) -> Result<Option<String>> {
+        self.blobs.stamp().map(Some)
+    }
+
     fn audit(&self) -> Result<Vec<Finding>> {
         Ok(self.findings.clone())
     }

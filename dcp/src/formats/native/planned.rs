@@ -222,6 +222,18 @@ impl Planned {
         Err(Error::new(ErrorKind::Conflict, text).hint(hint))
     }
 
+    /// A plan whose folder is or will be deleted: what is written there now is no part of any checkpoint.
+    ///
+    /// # Errors
+    /// `Conflict` where a record says so.
+    pub(crate) fn refuse_given_up(&self, root: &Root, state: &State) -> Result<()> {
+        refuse_condemned(state, &self.dir).map_err(|error| error.at(root.display_name()))?;
+        let Some(seq) = state.retired.get(&self.dir) else { return Ok(()) };
+        let text =
+            format!("{}: this plan was committed as record {seq}, and forgotten since", root.display_name());
+        Err(Error::new(ErrorKind::Conflict, text).hint("run all workers again: they go into another folder"))
+    }
+
     /// Everything that was finished, as the store has it.
     fn finished<'b>(&self, root: &Root, blobs: &'b [Blob], groups: &[Group]) -> Result<Finished<'b>> {
         let parts = self.parts(root);

@@ -1,6 +1,6 @@
 //! [`NativeSink`]: writes a checkpoint into a root, and commits it.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
 
@@ -67,6 +67,8 @@ struct Attempt {
     blobs: Vec<Blob>,
     /// Path of each blob.
     paths: Vec<String>,
+    /// Those that this process writes.
+    mine: Range<usize>,
     finished: Vec<FileDone>,
 }
 
@@ -93,16 +95,22 @@ impl NativeSink {
         spec.step = spec.step.or(self.options.step);
         let planned = Planned::new(log.state(), &self.options.run, Arc::new(spec))?;
         let blobs = planned.blobs()?;
-        let (paths, finished) = self.paths(&log, &planned, &blobs)?;
+        let mine = self.options.share.files(&blobs.iter().map(|blob| blob.size).collect::<Vec<_>>());
+        let (paths, finished) = self.paths(&log, &planned, &blobs, &mine)?;
         let layout = target_layout(&blobs, &paths);
-        Ok((Attempt { log, planned, blobs, paths, finished }, layout))
+        Ok((Attempt { log, planned, blobs, paths, mine, finished }, layout))
     }
 
     /// Names of the blobs, and what is finished: the parts' for those, new ones for the others. Files that this worker has to answer for
     /// are read before they are trusted; those of others are theirs.
-    fn paths(&self, log: &Log, planned: &Planned, blobs: &[Blob]) -> Result<(Vec<String>, Vec<FileDone>)> {
+    fn paths(
+        &self,
+        log: &Log,
+        planned: &Planned,
+        blobs: &[Blob],
+        mine: &Range<usize>,
+    ) -> Result<(Vec<String>, Vec<FileDone>)> {
         let parts = planned.parts(&self.root);
-        let mine = self.options.share.files(&blobs.iter().map(|blob| blob.size).collect::<Vec<_>>());
         let (mut paths, mut finished) = (Vec::with_capacity(blobs.len()), Vec::new());
         for (at, (blob, part)) in blobs.iter().zip(parallel::map(blobs, |blob| parts.get(blob))?).enumerate()
         {
@@ -159,8 +167,8 @@ impl Sink for NativeSink {
         Ok(self.began()?.finished.clone())
     }
 
-    fn share(&self) -> Share {
-        self.options.share
+    fn mine(&self, layout: &TargetLayout) -> Range<usize> {
+        self.attempt.as_ref().map_or(0..layout.files.len(), |attempt| attempt.mine.clone())
     }
 
     fn finished_by_others(&self, files: &[usize]) -> Result<Vec<FileDone>> {
@@ -170,7 +178,13 @@ impl Sink for NativeSink {
             let part = parts.get(attempt.blob(file)?.0)?;
             Ok(part.map(|part| FileDone { file, ..part.done }))
         });
-        Ok(found?.into_iter().flatten().collect())
+        let found: Vec<FileDone> = found?.into_iter().flatten().collect();
+        if found.len() < files.len() {
+            // Whoever waits for others for long may wait in a folder that was collected as garbage.
+            let log = Log::open_with(&self.root, self.options.log.clone())?;
+            attempt.planned.refuse_given_up(&self.root, log.state())?;
+        }
+        Ok(found)
     }
 
     fn blob(&self, file: usize) -> Result<Box<dyn BlobWriter>> {

@@ -61,6 +61,10 @@ impl Source for SafetensorsSource {
         self.blobs.read_exact_at(file, offset, buf)
     }
 
+    fn stamp(&self) -> Result<Option<String>> {
+        self.blobs.stamp().map(Some)
+    }
+
     fn audit(&self) -> Result<Vec<Finding>> {
         Ok(self.findings.clone())
     }

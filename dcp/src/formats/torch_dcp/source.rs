@@ -65,6 +65,10 @@ impl Source for DcpSource {
         }
     }
 
+    fn stamp(&self) -> Result<Option<String>> {
+        self.blobs.stamp().map(Some)
+    }
+
     fn audit(&self) -> Result<Vec<Finding>> {
         Ok(self.findings.clone())
     }

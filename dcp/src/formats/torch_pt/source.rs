@@ -78,6 +78,10 @@ impl Source for PtSource {
         self.blobs.read_exact_at(file, offset, buf)
     }
 
+    fn stamp(&self) -> Result<Option<String>> {
+        self.blobs.stamp().map(Some)
+    }
+
     fn audit(&self) -> Result<Vec<Finding>> {
         Ok(self.findings.clone())
     }

@@ -54,9 +54,9 @@ fn four_processes_that_start_at_once_make_one_checkpoint() {
 fn a_worker_says_what_is_missing_and_any_other_finishes_it() {
     let place = Place::new();
     place.done(&["convert", &fixture(DCP), "a", "--to", "2x1x2", "--heads", "4"]);
-    let reshard = ["reshard", "a@latest", "b", "--to", "4x1x1"];
+    let reshard = ["reshard", "a@seq:1", "b", "--to", "4x1x1"];
     let first = place.done(&[&reshard[..], &["--worker", "1/2", "--verify"]].concat());
-    assert!(first.out.contains("partial\tb\tnative\nworker\t1/2\nmissing_files\t"), "{}", first.out);
+    assert!(first.out.contains("partial\tb\tnative\nworker\t1/2\nplan\t"), "{}", first.out);
     place.run(&["inspect", "b"]).refused(10, &["b"]);
     let rest = place.json(&reshard);
     let report = &rest["result"]["report"];
@@ -89,7 +89,11 @@ fn shares_that_could_go_wrong_are_refused() {
     let place = Place::new();
     place.done(&["convert", &fixture(DCP), "a", "--to", "2x1x2", "--heads", "4"]);
     let reshard = ["reshard", "a", "b", "--to", "4x1x1", "--worker"];
-    place.run(&[&reshard[..], &["0/2"]].concat()).refused(22, &["newest", "a@seq:1"]);
+    for moving in ["a", "a@latest", "a@step:0", "a@tag:best"] {
+        let args = ["reshard", moving, "b", "--to", "4x1x1", "--worker", "0/2"];
+        place.run(&args).refused(if moving == "a@tag:best" { 10 } else { 22 }, &["a"]);
+    }
+    place.run(&[&reshard[..], &["0/2"]].concat()).refused(22, &["may be another", "a@seq:1"]);
     place
         .run(&["reshard", "a@seq:1", "b", "--to", "4x1x1", "--worker", "auto"])
         .refused(22, &["RANK", "0/4"]);
@@ -99,4 +103,36 @@ fn shares_that_could_go_wrong_are_refused() {
     let answer = place.run(&["reshard", "a@seq:1", "b", "--to", "4x1x1", "--worker", "2/2"]);
     assert_eq!((answer.code, answer.err.contains("i/N")), (2, true), "{answer:#?}");
     assert_eq!(place.listed(), ["a"]);
+}
+
+#[test]
+fn workers_of_one_plan_may_spell_its_places_otherwise() {
+    let place = Place::new();
+    place.done(&["convert", &fixture(DCP), "a", "--to", "2x1x2", "--heads", "4"]);
+    let first = place.json(&["reshard", "a@seq:1", "b", "--to", "4x1x1", "--worker", "0/2"]);
+    let second = place.json(&["reshard", "./a@seq:1", "./b/", "--to", "4x1x1", "--worker", "1/2"]);
+    assert_eq!(first["result"]["plan"], second["result"]["plan"]);
+    assert_eq!(second["result"]["sequence"], 1, "{second}");
+    place.done(&["verify", "b"]);
+}
+
+#[test]
+fn a_foreign_source_that_was_written_again_is_another_plan() {
+    let place = Place::new();
+    let source = place.copy(DCP, "source");
+    let convert = ["convert", "source", "root", "--to", "4x1x1", "--heads", "4", "--worker"];
+    let first = place.json(&[&convert[..], &["0/2"]].concat());
+    for name in crate::place::names(&source) {
+        let file = source.join(name);
+        let bytes = std::fs::read(&file).unwrap();
+        std::fs::write(&file, bytes).unwrap();
+    }
+    let second = place.json(&[&convert[..], &["1/2"]].concat());
+    assert_ne!(first["result"]["plan"], second["result"]["plan"]);
+    assert!(second["result"]["missing_files"].as_u64() > Some(0), "{second}");
+    let again = place.json(&[&convert[..], &["0/2"]].concat());
+    assert_eq!(
+        (&again["result"]["plan"], &again["result"]["sequence"]),
+        (&second["result"]["plan"], &1.into())
+    );
 }

@@ -5,7 +5,7 @@ use std::{num::NonZeroUsize, thread};
 use super::*;
 use crate::{
     Cancel, Committed, Error, ErrorKind, Result, Silent, Sink, Source,
-    commit::Log,
+    commit::{Action, Condemn, Log},
     engine::{CopyPlan, Ending, Report, RunOptions, Share, run_share, testing::MemSource},
     store::{Root, object_path},
 };
@@ -122,4 +122,24 @@ fn a_part_of_another_worker_that_lies_is_found_by_whoever_commits() {
     let error: Error = work(&mut of(&root, 1, 2), &source, &plan).unwrap_err();
     assert!(error.kind() == ErrorKind::Corrupt && error.to_string().contains("fingerprint"), "{error}");
     assert_eq!(reopen(&stores, None).unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+#[test]
+fn whoever_waits_in_a_folder_that_became_garbage_is_told() {
+    let (source, (_, root)) = (mem_source(&wholes()), memory());
+    let plan = planned(&source);
+    let mut waiting = of(&root, 0, 2);
+    let layout = waiting.layout(&plan.spec).unwrap();
+    let all: Vec<usize> = (0..layout.files.len()).collect();
+    assert_eq!(waiting.finished_by_others(&all).unwrap().len(), 0);
+    let mut log = Log::open(&root).unwrap();
+    let condemn = Action::Condemn(Condemn { directories: [waiting.attempt().unwrap().clone()].into() });
+    let draft = log.draft(&"main".parse().unwrap(), condemn).unwrap();
+    log.append(&draft).unwrap();
+    let error = waiting.finished_by_others(&all).unwrap_err();
+    assert!(error.kind() == ErrorKind::Conflict && error.to_string().contains("condemned"), "{error}");
+    let (ending, _) = work(&mut of(&root, 0, 2), &source, &plan).unwrap();
+    assert!(committed(&ending).is_none());
+    let (ending, _) = work(&mut of(&root, 1, 2), &source, &plan).unwrap();
+    assert_eq!(committed(&ending), Some(2), "in a folder of its own");
 }

@@ -159,10 +159,19 @@ impl<'a> Job<'a> {
             step: self.step,
             drop_per_rank: self.writing.drop_per_rank,
             codecs: self.codec.cloned().unwrap_or_default(),
-            target: format!("{} {:?}", target.location, self.max_shard_size),
+            stamp: opened.source.stamp()?,
+            target: self.target_text(target),
             run: run_options(context),
             ..Request::new(self.format)
         })
+    }
+
+    /// What a stopped run of this command must have in common with this one. A native root has its attempts within, however it is spelled.
+    fn target_text(&self, target: &Place) -> String {
+        match self.format {
+            Format::Native => String::new(),
+            _ => format!("{} {:?}", target.location, self.max_shard_size),
+        }
     }
 
     /// The files that this process writes: all, where no share of them was asked for.

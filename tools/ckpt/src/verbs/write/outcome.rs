@@ -39,6 +39,9 @@ pub(super) struct Outcome {
     /// Which of several workers this was: `1/4`.
     #[serde(skip_serializing_if = "Option::is_none")]
     worker: Option<String>,
+    /// Id of the plan: workers of one plan have the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plan: Option<String>,
     /// Files of other workers that are not finished: as long as there are some, nothing is committed.
     #[serde(skip_serializing_if = "Option::is_none")]
     missing_files: Option<usize>,
@@ -84,6 +87,7 @@ impl Outcome {
             bytes,
             files,
             worker: (!share.is_whole()).then(|| share.to_string()),
+            plan: (!share.is_whole()).then(|| prepared.plan.attempt.clone()),
             missing_files,
             tensors: prepared.copy.spec.tensors.len(),
             fingerprints_recorded: prepared.copy.sources.iter().filter(|it| recorded(it.tensor)).count(),
@@ -130,9 +134,10 @@ impl Outcome {
     /// What a worker says of the others.
     fn others(&self) -> String {
         match self.missing_files {
-            None => ", the last to finish: committed".to_owned(),
+            None => ", all files are there: committed".to_owned(),
             Some(missing) => format!(
-                ", done; {} of other workers not there yet: the last to finish commits",
+                " of plan {}, done; {} of other workers not there yet: the last to finish commits",
+                self.plan.as_deref().unwrap_or_default(),
                 units::many(missing, "file")
             ),
         }
@@ -193,6 +198,7 @@ impl Render for Outcome {
     fn plain(&self) -> String {
         let mut text = format!("{}\t{}\t{}\n", self.word(), harmless(&self.target), self.format);
         text += &self.worker.iter().map(|it| format!("worker\t{it}\n")).collect::<String>();
+        text += &self.plan.iter().map(|it| format!("plan\t{it}\n")).collect::<String>();
         text += &self.missing_files.iter().map(|it| format!("missing_files\t{it}\n")).collect::<String>();
         text += &self.meshes_read.iter().map(|read| format!("mesh\t{read}\n")).collect::<String>();
         let Report { seconds, proven, .. } = &self.report;

@@ -103,11 +103,21 @@ impl Target {
         options.origin = Some(Origin {
             format: catalog.format,
             variant: catalog.variant.clone(),
-            place: job.source.to_string(),
+            place: origin(job, opened),
         });
         options.log = LogOptions { writer: writer(), ..LogOptions::default() };
         Ok(NativeSink::new(root, options))
     }
+}
+
+/// The source as the manifest names it: the same text however it was spelled, since several may write the manifest of one attempt.
+fn origin(job: &Job<'_>, opened: &Opened) -> String {
+    let real = local_path(&opened.location).and_then(|path| path.canonicalize().ok());
+    let mut place = real.map_or_else(|| opened.location.clone(), |path| path.display().to_string());
+    if let Some(commit) = &opened.commit {
+        place = format!("{place}@seq:{}", commit.seq);
+    }
+    place + &job.source.glob.iter().map(|glob| format!("#{glob}")).collect::<String>()
 }
 
 /// Who writes, as records say.

@@ -7,6 +7,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use dcp::engine::{Share, ShareError};
+use dcp::formats::native::Revision;
 use dcp::{Error, Format, Result};
 
 use super::{Opened, job::Job};
@@ -123,15 +124,14 @@ pub(super) fn can_share(job: &Job<'_>, opened: &Opened) -> Result<()> {
         return Err(Error::incompatible(text)
             .hint("--as native is what many workers write; export from it afterwards"));
     }
-    if let (Some(commit), None) = (&opened.commit, &job.source.revision) {
-        let text = format!(
-            "--worker: {} means its newest checkpoint, which may be another for a worker that starts later",
-            job.source
-        );
-        let hint = format!("name it, the same for all workers: {}@seq:{}", job.source.location, commit.seq);
-        return Err(Error::incompatible(text).hint(hint));
+    let Some(commit) = &opened.commit else { return Ok(()) };
+    let named = job.source.revision.as_deref().and_then(|text| text.parse().ok());
+    if let Some(Revision::Seq(_) | Revision::Digest(_)) = named {
+        return Ok(());
     }
-    Ok(())
+    let text = format!("--worker: {} may be another checkpoint for a worker that starts later", job.source);
+    let hint = format!("name it, the same for all workers: {}@seq:{}", job.source.location, commit.seq);
+    Err(Error::incompatible(text).hint(hint))
 }
 
 #[cfg(test)]
