@@ -33,7 +33,8 @@ use self::{
     pass::{Passed, pass},
 };
 use crate::{
-    BlockRef, Cancel, Catalog, Committed, Error, FileId, Location, Place, Progress, Result, Source,
+    BlockRef, Cancel, Catalog, Committed, Error, ErrorKind, FileId, Location, Place, Progress, Result,
+    Source,
     commit::{CommitError, DirName, Label, Log, LogOptions, Seq},
     digest::Sha256Digest,
     engine::RunOptions,
@@ -130,8 +131,9 @@ pub fn plan(source: &NativeSource, root: &Root, options: &CopyOptions) -> Result
 /// Copies a checkpoint into `root`, which is there and was probed (see [`Root::create`]); it may be the source's own.
 ///
 /// # Errors
-/// As [`plan`]; `Corrupt` where a block, or a fingerprint, is not what is recorded (file, tensor and range named); `Cancelled`; what
-/// the stores say. Nothing is visible then, and the same call goes on with what is finished.
+/// As [`plan`]; `Conflict` too where a copy that was made before is forgotten meanwhile; `Corrupt` where a block, or a fingerprint, is not
+/// what is recorded (file, tensor and range named); `Cancelled`; what the stores say. Nothing is visible then, and the same call goes on with
+/// what is finished.
 pub fn copy(
     source: &NativeSource,
     root: &Root,
@@ -241,8 +243,10 @@ impl<'a> Copy<'a> {
     fn commit(&mut self, targets: &[Target]) -> Result<Committed> {
         let place = self.root.display_name();
         self.log.refresh().place(place)?;
+        let there = self.log.state().committed(&self.plan.folder);
+        self.stays(there).place(place)?;
         let mut committed = self.nothing(targets.len() * 2 + 1);
-        let seq = match self.log.state().committed(&self.plan.folder) {
+        let seq = match there {
             Some(seq) => {
                 // Whoever wrote it may have been stopped before it was durable.
                 self.log.settle().place(place)?;
@@ -260,6 +264,20 @@ impl<'a> Copy<'a> {
             retention::tag(&mut self.log, name, seq)?;
         }
         Ok(committed)
+    }
+
+    /// Whether the copy that was made before, and so not made now, is still there.
+    fn stays(&self, there: Option<Seq>) -> Result<()> {
+        let is_live = |seq: Seq| self.log.state().checkpoints.contains_key(&seq);
+        match self.plan.before {
+            Some(before) if !there.is_some_and(is_live) => {
+                let text = format!(
+                    "the copy that was made before (record {before}) was forgotten in the target meanwhile"
+                );
+                Err(Error::new(ErrorKind::Conflict, text).hint("run it again"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Appends the record, as long as the copy is newer than the newest of its run.

@@ -24,8 +24,10 @@ pub(super) fn identity(manifest: &Sha256Digest, run: &Label) -> Sha256Digest {
 pub(super) fn follow(source: &NativeSource, state: &State, run: &Label, step: u64) -> Result<Option<Seq>> {
     let Some((seq, newest)) = state.newest(run) else { return Ok(None) };
     let own = source.commit().map(|commit| commit.seq);
-    // Only what would be refused is worth reading the source's whole log for.
-    let text = match (place_of(source, newest, run, newest.step > step)?, own) {
+    // What the steps would refuse is worth reading the source's whole log for. Of what they would not, only what came after the copy's own
+    // record is looked for.
+    let least = if newest.step > step { Some(Seq::FIRST) } else { own };
+    let text = match (place_of(source, newest, run, least)?, own) {
         (Some(there), Some(own)) if there <= own => return Ok(Some(seq)),
         (Some(there), _) => format!(
             "the newest of run {run} (record {seq}) is a copy of record {there} of the source: a copy of an earlier one would become the newest"
@@ -39,15 +41,21 @@ pub(super) fn follow(source: &NativeSource, state: &State, run: &Label, step: u6
     Err(Error::new(ErrorKind::Conflict, text).hint("commit it to a run of its own: --run NAME"))
 }
 
-/// The record in the source's log of which a checkpoint of the target is a copy: of a checkpoint that is still there; if need be of any.
-fn place_of(source: &NativeSource, copy: &Checkpoint, run: &Label, any: bool) -> Result<Option<Seq>> {
+/// The record in the source's log of which a checkpoint of the target is a copy: of a checkpoint that is still there, or of one that was
+/// forgotten since and has a record from `least` on.
+fn place_of(
+    source: &NativeSource,
+    copy: &Checkpoint,
+    run: &Label,
+    least: Option<Seq>,
+) -> Result<Option<Seq>> {
     let Some(log) = source.log() else { return Ok(None) };
     let is = |manifest: &Sha256Digest, step| is_attempt_of(&copy.attempt, step, &identity(manifest, run));
     let live = log.state().checkpoints.iter().rev().find(|(_, it)| is(&it.manifest.sha256, it.step));
-    match live {
-        Some((seq, _)) => Ok(Some(*seq)),
-        None if any => last_commit(log, |commit| is(&commit.manifest.sha256, commit.step)),
-        None => Ok(None),
+    match (live, least) {
+        (Some((seq, _)), _) => Ok(Some(*seq)),
+        (None, Some(least)) => last_commit(log, least, |commit| is(&commit.manifest.sha256, commit.step)),
+        (None, None) => Ok(None),
     }
 }
 
@@ -63,13 +71,13 @@ pub(super) fn forgotten(log: &Log, step: u64, identity: &Sha256Digest) -> Result
         return Ok(retired);
     }
     // A copy that was stopped and collected as garbage is condemned too: only one that was committed is meant.
-    last_commit(log, |commit| condemned.contains(&commit.attempt))
+    last_commit(log, Seq::FIRST, |commit| condemned.contains(&commit.attempt))
 }
 
-/// The last record that commits what is looked for. Records are never deleted, so this knows of everything that ever was.
-fn last_commit(log: &Log, is: impl Fn(&Commit) -> bool) -> Result<Option<Seq>> {
+/// The last record, from `least` on, that commits what is looked for. Records are never deleted, so this knows of everything that ever was.
+fn last_commit(log: &Log, least: Seq, is: impl Fn(&Commit) -> bool) -> Result<Option<Seq>> {
     let mut at = log.head();
-    while let Some(seq) = at {
+    while let Some(seq) = at.filter(|seq| *seq >= least) {
         let entry = log.read(seq).place(log.root().display_name())?;
         if let Some(Action::Commit(commit)) = entry.map(|entry| entry.record.action)
             && is(&commit)

@@ -364,6 +364,51 @@ fn a_place_in_the_log_is_known_of_what_the_source_has_forgotten() {
 }
 
 #[test]
+fn what_a_run_left_behind_does_not_follow_what_the_source_has_forgotten_of_how_it_went_on() {
+    let (from, to) = (memory(), memory());
+    let wholes = fallen_back(&from);
+    retention::pin(&mut Log::open(&from).unwrap(), Seq::new(3).unwrap(), true).unwrap();
+    save_by(&from, &wholes, &plan_of(&wholes, "1x1x1", 26));
+    copied(&at(&from, 5), &to, &options()).unwrap();
+    retire(&from, &run(), None, NonZeroUsize::MIN, LogOptions::default()).unwrap();
+    for _ in 0..2 {
+        // Retired first, condemned then.
+        assert_eq!(live(&from), [30, 26]);
+        // By its step it would follow; by its place in the log it must not.
+        for refused in [plan(&at(&from, 3), &to, &options()).map(drop), {
+            copied(&at(&from, 3), &to, &options()).map(drop)
+        }] {
+            let error = refused.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Conflict);
+            assert!(error.to_string().contains("is a copy of record 5 of the source"), "{error}");
+        }
+        assert_eq!(live(&to), [25]);
+        collect(&from, &run(), None, &GcOptions::after(Duration::ZERO), LogOptions::default()).unwrap();
+    }
+    copied(&at(&from, 7), &to, &options()).unwrap();
+    assert_eq!(live(&to), [25, 26]);
+}
+
+#[test]
+fn a_copy_that_is_forgotten_while_it_is_found_there_is_told_to_be_made_again() {
+    let (from, to) = (memory(), memory());
+    let wholes = wholes();
+    for step in [1, 2] {
+        save_by(&from, &wholes, &plan_of(&wholes, "1x1x1", step));
+        copied(&at(&from, step), &to, &options()).unwrap();
+    }
+    let (source, options) = (at(&from, 1), options());
+    let mut found = Copy::new(&source, &to, &options).unwrap();
+    assert_eq!(found.plan.before, Some(1));
+    assert_eq!(found.commit(&[]).unwrap().sequence, Some(1));
+    retire(&to, &run(), None, NonZeroUsize::MIN, LogOptions::default()).unwrap();
+    refused(found.commit(&[]), ErrorKind::Conflict, &["(record 1) was forgotten in the target meanwhile"]);
+    collect(&to, &run(), None, &GcOptions::after(Duration::ZERO), LogOptions::default()).unwrap();
+    refused(found.commit(&[]), ErrorKind::Conflict, &["(record 1) was forgotten in the target meanwhile"]);
+    assert_eq!(live(&to), [2]);
+}
+
+#[test]
 fn what_was_forgotten_in_the_target_is_left_out_where_that_is_wanted_and_a_stopped_copy_is_not() {
     let (from, to) = (memory(), memory());
     let wholes = wholes();
