@@ -1,20 +1,21 @@
 //! Collecting garbage: survey, delete what is due, sweep, condemn; and delete at once what needs no grace.
 //!
 //! ```text
-//!  survey ─► delete what was condemned a grace period ago ─► sweep ─► condemn ─► durable ─► delete it, if there is no grace
+//!  survey ─► delete what was condemned a grace period ago ─► survey again ─► sweep ─► condemn ─► durable ─► delete it, if there is no grace
 //! ```
 //!
-//! What frees space comes first: a condemnation is a record, and on a full disk there is no room for one before something is gone.
+//! What frees space comes first: a condemnation is a record, and on a full disk there is no room for one before something is gone. That may
+//! take long, so what is swept and condemned is decided by what is there after it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     collection::{Collected, Collection, GcOptions, Kind, Waiting},
-    delete::delete,
+    delete::{Failures, delete},
     found::{Found, up},
     marks::append,
     survey::{Folder, Needs, Standing},
-    sweep::{leftovers, sweep},
+    sweep::{Leftover, leftovers, sweep},
     times::Times,
 };
 use crate::{
@@ -26,7 +27,7 @@ use crate::{
 /// A moment of a collection.
 #[derive(Debug)]
 pub(super) enum Moment {
-    /// It is known what lies in the root, and what is due is deleted; nothing is condemned.
+    /// What is due is deleted, and it is known what lies in the root after it; nothing is condemned.
     Surveyed,
     /// Everything that is garbage is condemned; none of it is deleted.
     Condemned,
@@ -38,7 +39,8 @@ pub(super) enum Moment {
 /// least a grace period ago: readers that opened a checkpoint before it went have that long to finish.
 ///
 /// # Errors
-/// `Conflict` when the incarnation of `run` has ended; the store's and the log's. What was condemned or deleted until then stays so.
+/// `Conflict` when the incarnation of `run` has ended; the store's and the log's. What was condemned or deleted until then stays so. Where
+/// something can't be deleted, everything else is done before the first of these failures is returned.
 pub fn collect(
     root: &Root,
     run: &Label,
@@ -62,11 +64,10 @@ pub(super) fn collect_watched(
     let mut log = Log::open_with(root, log).place(place)?;
     // What is deleted is decided by the records alone.
     log.prove().place(place)?;
-    let found = Found::look(root, log.state())?;
-    let left = if options.sweep { leftovers(root, found.needed())? } else { Vec::new() };
+    let (found, mut left) = look(root, &log, options)?;
     let mut done = Collection::default();
-    found.note_foreign(&mut done);
     if found.is_nothing() && left.is_empty() {
+        found.note_foreign(&mut done);
         return Ok(done);
     }
     let times = if found.has_ages() || !left.is_empty() {
@@ -75,14 +76,20 @@ pub(super) fn collect_watched(
         Times::unasked()
     };
     done.as_of_last_record = !times.is_present();
-    let mut collector = Collector { root, options, times, found, done };
+    let failures = Failures::of(root);
+    let mut collector = Collector { root, options, times, found, done, failures, has_deleted: false };
     let before = log.state().condemned.clone();
     if collector.found.condemned && !options.dry_run {
         log.settle().place(place)?;
     }
     collector.delete_due(&before, &BTreeMap::new(), watch)?;
-    collector.done.swept = sweep(root, &left, options, &collector.times)?;
-    let Collector { found, times, done, .. } = &mut collector;
+    if collector.has_deleted {
+        log.refresh().place(place)?;
+        (collector.found, left) = look(root, &log, options)?;
+    }
+    collector.done.swept = sweep(root, &left, options, &collector.times, &mut collector.failures)?;
+    let Collector { found, times, done, failures, .. } = &mut collector;
+    found.note_foreign(done);
     let wanted = found.garbage(log.state(), options, times, done);
     watch(Moment::Surveyed)?;
     let condemned = if options.dry_run {
@@ -92,7 +99,7 @@ pub(super) fn collect_watched(
     };
     for directory in &condemned {
         let kind = wanted.get(directory).copied().unwrap_or(Kind::Retired);
-        let bytes = found.bytes(root, directory)?;
+        let bytes = failures.pass(found.bytes(root, directory))?.unwrap_or_default();
         done.condemned.push(Collected { directory: directory.clone(), kind, bytes });
     }
     watch(Moment::Condemned)?;
@@ -109,10 +116,18 @@ pub(super) fn collect_watched(
     let new: BTreeMap<DirName, Kind> =
         wanted.into_iter().filter(|(dir, _)| condemned.contains(dir)).collect();
     collector.delete_due(&after, &new, watch)?;
-    let mut done = collector.done;
+    let Collector { mut done, failures, .. } = collector;
+    failures.first()?;
     done.bytes = done.bytes.saturating_add(done.swept.bytes);
     done.deleted.sort_by(|a, b| a.directory.cmp(&b.directory));
     Ok(done)
+}
+
+/// What lies in the root, and single files in it that stopped writers may have left.
+fn look(root: &Root, log: &Log, options: &GcOptions) -> Result<(Found, Vec<Leftover>)> {
+    let found = Found::look(root, log.state())?;
+    let left = if options.sweep { leftovers(root, found.needed())? } else { Vec::new() };
+    Ok((found, left))
 }
 
 /// A collection under way.
@@ -122,6 +137,9 @@ struct Collector<'a> {
     times: Times,
     found: Found,
     done: Collection,
+    failures: Failures<'a>,
+    /// Whether a directory was deleted, or a part of one.
+    has_deleted: bool,
 }
 
 impl Collector<'_> {
@@ -133,32 +151,46 @@ impl Collector<'_> {
         new: &BTreeMap<DirName, Kind>,
         watch: &mut dyn FnMut(Moment) -> Result<()>,
     ) -> Result<()> {
-        for (dir, &seq) in condemned.iter().filter(|(dir, _)| self.found.has(dir)) {
-            let kind = new.get(dir).copied();
-            let age = self.times.age(seq).filter(|_| kind.is_none()).unwrap_or_default();
-            let directory = dir.clone();
-            if age < self.options.grace {
-                if kind.is_none() {
-                    let bytes = self.found.bytes(self.root, dir)?;
-                    let seconds_left = up(self.options.grace.saturating_sub(age));
-                    self.done.waiting.push(Waiting { directory, condemned: seq, bytes, seconds_left });
-                }
-                continue;
+        for (dir, &seq) in condemned {
+            if self.found.has(dir) {
+                let done = self.delete_if_due(dir, seq, new.get(dir).copied(), watch);
+                self.failures.pass(done)?;
             }
-            let (bytes, whole) = if self.options.dry_run {
-                (self.found.bytes(self.root, dir)?, true)
-            } else {
-                let gone = delete(self.root, dir, &mut || watch(Moment::Deleting))?;
-                (gone.bulk.bytes, gone.whole)
-            };
-            self.done.bytes = self.done.bytes.saturating_add(bytes);
-            if whole {
-                let kind = kind.unwrap_or(Kind::Condemned);
-                self.done.deleted.push(Collected { directory, kind, bytes });
-            } else {
-                let bytes = Folder::read(self.root, dir.as_str())?.bytes();
-                self.done.waiting.push(Waiting { directory, condemned: seq, bytes, seconds_left: 0 });
+        }
+        Ok(())
+    }
+
+    fn delete_if_due(
+        &mut self,
+        dir: &DirName,
+        seq: Seq,
+        new: Option<Kind>,
+        watch: &mut dyn FnMut(Moment) -> Result<()>,
+    ) -> Result<()> {
+        let age = self.times.age(seq).filter(|_| new.is_none()).unwrap_or_default();
+        let directory = dir.clone();
+        if age < self.options.grace {
+            if new.is_none() {
+                let bytes = self.found.bytes(self.root, dir)?;
+                let seconds_left = up(self.options.grace.saturating_sub(age));
+                self.done.waiting.push(Waiting { directory, condemned: seq, bytes, seconds_left });
             }
+            return Ok(());
+        }
+        let (bytes, whole) = if self.options.dry_run {
+            (self.found.bytes(self.root, dir)?, true)
+        } else {
+            self.has_deleted = true;
+            let gone = delete(self.root, dir, &mut || watch(Moment::Deleting))?;
+            (gone.bulk.bytes, gone.whole)
+        };
+        self.done.bytes = self.done.bytes.saturating_add(bytes);
+        if whole {
+            let kind = new.unwrap_or(Kind::Condemned);
+            self.done.deleted.push(Collected { directory, kind, bytes });
+        } else {
+            let bytes = Folder::read(self.root, dir.as_str())?.bytes();
+            self.done.waiting.push(Waiting { directory, condemned: seq, bytes, seconds_left: 0 });
         }
         Ok(())
     }

@@ -9,8 +9,8 @@
 
 use super::survey::Bulk;
 use crate::{
-    Result,
-    commit::DirName,
+    Error, ErrorKind, Result,
+    commit::{DirName, Seq},
     manifest::manifest_digest,
     store::{ObjectPath, Root, StoreError},
 };
@@ -50,6 +50,45 @@ pub(super) fn delete(root: &Root, dir: &DirName, watch: &mut dyn FnMut() -> Resu
     let rest = remove_rest(root, &prefix)?;
     bulk.bytes = bulk.bytes.saturating_add(rest.unwrap_or_default());
     Ok(Deleted { bulk, whole: rest.is_some() })
+}
+
+/// What could not be deleted: it stops nothing else, and is told at the end.
+#[derive(Debug)]
+pub(super) struct Failures<'r> {
+    root: &'r Root,
+    first: Option<Error>,
+}
+
+impl<'r> Failures<'r> {
+    pub(super) const fn of(root: &'r Root) -> Self {
+        Self { root, first: None }
+    }
+
+    /// What was done; nothing where it failed, and others may not.
+    ///
+    /// # Errors
+    /// What stops a collection; and what others would fail by as well, after as long a wait: failures of a store that answers nothing.
+    pub(super) fn pass<T>(&mut self, done: Result<T>) -> Result<Option<T>> {
+        match done {
+            Ok(done) => Ok(Some(done)),
+            Err(error) if self.is_about_one(&error) => {
+                self.first.get_or_insert(error);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn is_about_one(&self, error: &Error) -> bool {
+        let stops = matches!(error.kind(), ErrorKind::Cancelled | ErrorKind::Internal);
+        !stops && self.root.get_opt(&Seq::FIRST.path()).is_ok()
+    }
+
+    /// # Errors
+    /// The first of them.
+    pub(super) fn first(self) -> Result<()> {
+        self.first.map_or(Ok(()), Err)
+    }
 }
 
 /// When an object goes.

@@ -20,6 +20,7 @@
 //!   that runs this decides nothing, so it may be off by any amount; it is only asked for people: for the ages that `ckpt ls` shows, and by
 //!   `ckpt doctor`, to tell how far it is off. What has no time is young.
 //! * What frees space comes before what takes some: deletions that are due, then unfinished files, then the record that condemns more.
+//! * What can't be deleted stops nothing else, and is told when all else is done.
 //! * Every step can be stopped anywhere and be done again. What is left of a directory never looks like a checkpoint: manifests go first.
 //!
 //! # What happens at the same time
@@ -28,6 +29,7 @@
 //!   the period), the commit is void and the writer is told why; what it wrote after the deletion is a directory that is condemned and is
 //!   there again, and the next collection deletes it. A save of a trainer says whose it is: while its incarnation is the run's and has not gone
 //!   on beyond it, it is left alone for seven times the period.
+//! * *A save is gone on with, or a checkpoint is committed, during a long deletion.* What is condemned after it is decided by a second look.
 //! * *A commit lands between survey and condemnation.* The condemnation would be void, is not written, and is made again without that
 //!   directory. The other way round the commit would be void. One of both, never neither: they contend for one number of the log.
 //! * *A checkpoint refers to files of one that is retired.* It needs that directory by its record, so it is never condemned; and if the

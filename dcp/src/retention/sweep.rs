@@ -5,7 +5,7 @@
 
 use std::time::SystemTime;
 
-use super::{collection::GcOptions, survey::Bulk, times::Times};
+use super::{collection::GcOptions, delete::Failures, survey::Bulk, times::Times};
 use crate::{
     Result,
     commit::{DirName, Seq},
@@ -56,14 +56,20 @@ pub(super) fn leftovers<'d>(root: &Root, needed: impl Iterator<Item = &'d DirNam
 /// Removes those that nobody has written to for long.
 ///
 /// # Errors
-/// The store's.
-pub(super) fn sweep(root: &Root, left: &[Leftover], options: &GcOptions, times: &Times) -> Result<Bulk> {
+/// The store's, but those that `failures` takes.
+pub(super) fn sweep(
+    root: &Root,
+    left: &[Leftover],
+    options: &GcOptions,
+    times: &Times,
+    failures: &mut Failures<'_>,
+) -> Result<Bulk> {
     let mut swept = Bulk::default();
     for it in left.iter().filter(|it| times.since(it.modified) >= options.orphans_after) {
-        if !options.dry_run {
-            remove(root, &it.path)?;
+        let removed = if options.dry_run { Ok(()) } else { remove(root, &it.path) };
+        if failures.pass(removed)?.is_some() {
+            swept.add(it.bytes);
         }
-        swept.add(it.bytes);
     }
     Ok(swept)
 }

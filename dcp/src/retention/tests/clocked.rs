@@ -26,6 +26,11 @@ use crate::store::{DirEntry, DiskFs, FileStat, Fs, FsFile, Links, LocalStore, Ob
 pub(crate) struct Hands {
     seconds: Arc<AtomicU64>,
     busy: Arc<AtomicBool>,
+    /// What names begin with that nobody may delete.
+    stuck: Arc<Mutex<Vec<&'static str>>>,
+    /// Whether the store in memory answers nothing any more, and how often it was asked to delete something of a step since.
+    away: Arc<AtomicBool>,
+    asked: Arc<AtomicU64>,
 }
 
 /// A folder that nobody may look into.
@@ -36,7 +41,7 @@ impl Hands {
     fn off(seconds: i64) -> Self {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
         let seconds = Arc::new(AtomicU64::new(now.saturating_add_signed(seconds)));
-        Self { seconds, busy: Arc::default() }
+        Self { seconds, ..Self::default() }
     }
 
     pub(crate) fn turn(&self, by: Duration) {
@@ -46,6 +51,25 @@ impl Hands {
     /// The next directory that is removed is written into at this moment.
     pub(crate) fn write_into_the_next(&self) {
         self.busy.store(true, Ordering::Relaxed);
+    }
+
+    /// Nobody may delete what has a name that begins so.
+    pub(crate) fn hold(&self, stuck: &[&'static str]) {
+        *self.stuck.lock().unwrap() = stuck.to_vec();
+    }
+
+    /// From the next deletion of something of a step on, the store in memory answers nothing.
+    pub(crate) fn leave(&self) {
+        self.away.store(true, Ordering::Relaxed);
+    }
+
+    /// How often a store that answers nothing was asked to delete something of a step.
+    pub(crate) fn asked_in_vain(&self) -> u64 {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    fn holds(&self, path: &str) -> bool {
+        self.stuck.lock().unwrap().iter().any(|start| path.starts_with(start))
     }
 
     fn now(&self) -> SystemTime {
@@ -128,6 +152,9 @@ impl ObjectStore for Clocked {
     }
 
     async fn get_opts(&self, at: &ObjectPath, options: GetOptions) -> Result<GetResult> {
+        if self.hands.asked_in_vain() > 0 {
+            return Err(object_store::Error::Generic { store: "Clocked", source: "away".into() });
+        }
         let mut got = self.inner.get_opts(at, options).await?;
         got.meta = self.told(got.meta);
         Ok(got)
@@ -141,7 +168,16 @@ impl ObjectStore for Clocked {
         &self,
         paths: BoxStream<'static, Result<ObjectPath>>,
     ) -> BoxStream<'static, Result<ObjectPath>> {
-        self.inner.delete_stream(paths)
+        let hands = self.hands.clone();
+        let held = move |path: ObjectPath| {
+            let is_away = hands.away.load(Ordering::Relaxed) && path.as_ref().starts_with("step-");
+            hands.asked.fetch_add(u64::from(is_away), Ordering::Relaxed);
+            if is_away || hands.holds(path.as_ref()) {
+                return Err(object_store::Error::Generic { store: "Clocked", source: "held".into() });
+            }
+            Ok(path)
+        };
+        self.inner.delete_stream(paths.map(move |path| path.and_then(&held)).boxed())
     }
 
     fn list(&self, prefix: Option<&ObjectPath>) -> BoxStream<'static, Result<ObjectMeta>> {
@@ -214,6 +250,9 @@ impl Fs for ClockedFs {
         self.disk.rename(from, to)
     }
     fn unlink(&self, path: &str) -> io::Result<()> {
+        if self.hands.holds(path) {
+            return Err(rustix::io::Errno::ACCESS.into());
+        }
         self.disk.unlink(path)
     }
     fn mkdir(&self, path: &str) -> io::Result<()> {

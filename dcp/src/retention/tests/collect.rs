@@ -203,6 +203,52 @@ fn a_folder_of_others_that_cannot_be_read_stops_nothing() {
 }
 
 #[test]
+fn what_cannot_be_deleted_is_told_at_the_end_and_stops_neither_deletions_nor_condemnations_nor_the_sweep() {
+    for Stage { root, hands, .. } in stages() {
+        saved(&root, 1..=4);
+        retired(&root, 2);
+        let options = GcOptions::after(HOUR);
+        assert_eq!(gc(&root, &options).condemned.len(), 2);
+        put(&root, ".probe-left-1", b"time");
+        put(&root, ".probe-left-2", b"time");
+        retired(&root, 1);
+        let steps = || -> Vec<_> {
+            dirs(&root).iter().map(|dir| dir.split('-').nth(1).unwrap().parse::<u64>().unwrap()).collect()
+        };
+        let probes = || root.list_dir(None).unwrap().objects.len();
+        hands.hold(&["step-00000001-", ".probe-left-1"]);
+        for left in [[1, 3, 4].as_slice(), &[1, 4]] {
+            hands.turn(DAY);
+            let error = collect(&root, &run(), None, &options, LogOptions::default()).unwrap_err();
+            // Denied by a folder; a failure of any kind of another store.
+            let kind = if root.local().is_some() { ErrorKind::Access } else { ErrorKind::Io };
+            assert_eq!(error.kind(), kind, "{error}");
+            assert!(error.to_string().contains("step-00000001-"), "the first of them: {error}");
+            assert_eq!((steps().as_slice(), probes()), (left, 1));
+            assert_eq!(Log::open(&root).unwrap().state().condemned.len(), 3);
+        }
+        hands.hold(&[]);
+        let last = gc(&root, &options);
+        assert_eq!((last.deleted.len(), last.swept.objects, steps(), probes()), (1, 1, vec![4], 0));
+        assert_holds(&Loader::newest(&root, &run()).unwrap(), &wholes());
+    }
+}
+
+#[test]
+fn a_store_that_answers_nothing_any_more_is_not_asked_for_every_directory() {
+    for Stage { root, hands, .. } in stages().into_iter().filter(|stage| stage.folder.is_none()) {
+        saved(&root, 1..=4);
+        retired(&root, 1);
+        let options = GcOptions::after(HOUR);
+        assert_eq!(gc(&root, &options).condemned.len(), 3);
+        hands.turn(DAY);
+        hands.leave();
+        let error = collect(&root, &run(), None, &options, LogOptions::default()).unwrap_err();
+        assert_eq!((error.kind(), hands.asked_in_vain()), (ErrorKind::Io, 1), "{error}");
+    }
+}
+
+#[test]
 fn a_directory_that_is_written_into_while_it_is_deleted_waits_for_the_next_time() {
     for Stage { root, hands, folder } in stages().into_iter().filter(|stage| stage.folder.is_some()) {
         assert!(folder.is_some());

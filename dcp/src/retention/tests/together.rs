@@ -146,6 +146,28 @@ fn a_commit_between_survey_and_condemnation_stands_and_the_rest_is_condemned() {
     }
 }
 
+#[test]
+fn a_save_that_is_gone_on_with_during_a_long_deletion_is_not_condemned_after_it() {
+    for Stage { root, hands, .. } in stages() {
+        saved(&root, 1..=2);
+        retired(&root, 1);
+        assert_eq!(gc(&root, &GcOptions::after(HOUR)).condemned.len(), 1);
+        let (passed, late) = (stopped(&root, 3), stopped(&root, 4));
+        hands.turn(2 * DAY);
+        let done = gc_with(&root, &NOW, deleting, || {
+            write_rank(&late, &wholes(), 1).unwrap();
+        });
+        let kinds: Vec<_> = done.deleted.iter().map(|it| it.kind).collect();
+        assert_eq!((done.condemned.len(), kinds), (1, vec![Kind::Condemned, Kind::Orphan]), "{done:?}");
+        assert_eq!(done.condemned[0].directory, *passed.attempt());
+        assert_eq!(done.spared.iter().map(|it| &it.folder).collect::<Vec<_>>(), [late.attempt().as_str()]);
+        late.commit().unwrap();
+        assert_eq!((live(&root), dirs(&root).len()), (vec![2, 4], 2));
+        assert_holds(&Loader::newest(&root, &run()).unwrap(), &wholes());
+        assert_eq!(Log::open(&root).unwrap().audit().unwrap().voids, []);
+    }
+}
+
 /// Does something once the manifest is durable.
 struct AtLanding(Mutex<Box<dyn FnMut() + Send>>);
 
