@@ -61,14 +61,15 @@ const FLYING: u64 = 64 << 20;
 /// ```
 ///
 /// Such a store takes the parts of an object in order only, so what is written too early waits in memory; a part whose turn has come is
-/// sent while others still are. So a blob that is written in order holds 72 MiB, and one that is not at most 576 MiB (or four parts, when parts are larger than that; they are 8 MiB up to blobs of
-/// 70 GiB). When too many fly, the next write waits for the oldest. The first failure ends the upload at once: parts cost money until they
-/// are aborted. A process that is killed can't abort them; a bucket should have a rule that does so after some days.
+/// sent while others still are. So a blob that is written in order holds 72 MiB, and one that is not at most 576 MiB (or four parts, when
+/// parts are larger than that; they are 8 MiB up to blobs of 70 GiB). When too many fly, the next write waits for the oldest. The first
+/// failure ends the upload at once: parts cost money until they are aborted. A process that is killed can't abort them; a bucket should have
+/// a rule that does so after some days.
 ///
-/// Blobs that fit into one part are put by one conditional create. Larger ones can't be: no store completes an upload on condition through
-/// this interface. So the name is looked up at the end, and it is the writer's nonce in the names of blobs that keeps two writers apart:
-/// of two uploads of one name that end at once, the later stands. For the same reason an object of the right size that is there after a
-/// lost answer is ours.
+/// A blob that is begun no larger than one part, or that ends before its first part is full, is put by one conditional create. Others can't
+/// be: no store completes an upload on condition through this interface. So the name is looked up at the end, and it is the writer's nonce in
+/// the names of blobs that keeps two writers apart: of two uploads of one name that end at once, the later stands. For the same reason an
+/// object of the right size that is there after a lost answer is ours.
 pub(crate) struct PartsWriter {
     store: Arc<dyn ObjectStore>,
     waiter: Waiter,

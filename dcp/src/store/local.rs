@@ -182,7 +182,7 @@ impl LocalStore {
     pub fn put_over<'d>(&self, path: &ObjectPath, data: impl IntoIterator<Item = &'d [u8]>) -> Result<()> {
         let name = check_path(path)?;
         let published = self.staged(name, data)?.publish_over();
-        // Not before: a reader in between would keep the old one open.
+        // Not before: a reader that opened it in between would have the old one kept open.
         self.inner.open.forget(name);
         published
     }
@@ -258,8 +258,15 @@ impl LocalStore {
         let name = check_path(path)?;
         self.inner.writable(name)?;
         self.stat(path)?;
+        self.unlink(name).map_err(|error| self.inner.error("delete", name, error))
+    }
+
+    fn unlink(&self, name: &str) -> io::Result<()> {
+        // Before, because NFS keeps a file under another name while it is open here; and after, because of readers in between.
         self.inner.open.forget(name);
-        self.inner.fs.unlink(name).map_err(|error| self.inner.error("delete", name, error))
+        let removed = self.inner.fs.unlink(name);
+        self.inner.open.forget(name);
+        removed
     }
 
     /// Removes everything below a directory, unfinished files included, and the directory; returns the bytes that its files had. What is
@@ -283,8 +290,7 @@ impl LocalStore {
         let mut bytes = 0_u64;
         for path in &files {
             bytes += self.inner.fs.stat(path).map_or(0, |stat| stat.size);
-            self.inner.open.forget(path);
-            gone(path, self.inner.fs.unlink(path))?;
+            gone(path, self.unlink(path))?;
         }
         // A directory comes before those in it.
         for path in dirs.iter().rev() {

@@ -22,21 +22,28 @@ struct Files {
     open: HashMap<String, (Arc<dyn FsFile>, u64)>,
     /// Counts uses, to know which was longest ago.
     uses: u64,
+    /// Counts what was forgotten, to know whether anything was while a file was being opened.
+    forgotten: u64,
 }
 
 impl OpenFiles {
-    /// The open file of that name, opened by `open` unless it is kept.
+    /// The open file of that name, opened by `open` unless it is kept. What is opened while a name is forgotten is not kept: it may be what the
+    /// name stood for before.
     pub(crate) fn get(
         &self,
         name: &str,
         open: impl FnOnce() -> Result<Arc<dyn FsFile>>,
     ) -> Result<Arc<dyn FsFile>> {
-        if let Some(file) = self.used(name) {
-            return Ok(file);
-        }
+        let forgotten = match self.used(name) {
+            Ok(file) => return Ok(file),
+            Err(forgotten) => forgotten,
+        };
         // Opened without the lock: a slow server must not hold up the readers of other files.
         let file = open()?;
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        if files.forgotten != forgotten {
+            return Ok(file);
+        }
         files.uses += 1;
         let uses = files.uses;
         let (kept, _) = files.open.entry(name.to_owned()).or_insert((file, uses));
@@ -48,18 +55,22 @@ impl OpenFiles {
         Ok(kept)
     }
 
-    /// Closes the file of that name.
+    /// Closes the file of that name. Whoever gives the name to another file, or takes it away, does so before: of those who open it later
+    /// nobody gets the old one.
     pub(crate) fn forget(&self, name: &str) {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner).open.remove(name);
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        files.forgotten += 1;
+        files.open.remove(name);
     }
 
-    fn used(&self, name: &str) -> Option<Arc<dyn FsFile>> {
+    /// The file that is kept; what was forgotten until now if none is.
+    fn used(&self, name: &str) -> Result<Arc<dyn FsFile>, u64> {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         files.uses += 1;
         let uses = files.uses;
-        files.open.get_mut(name).map(|(file, used)| {
-            *used = uses;
-            Arc::clone(file)
-        })
+        let forgotten = files.forgotten;
+        let (file, used) = files.open.get_mut(name).ok_or(forgotten)?;
+        *used = uses;
+        Ok(Arc::clone(file))
     }
 }

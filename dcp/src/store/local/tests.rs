@@ -333,6 +333,32 @@ fn more_files_are_read_than_are_kept_open() {
 }
 
 #[test]
+fn a_file_that_was_opened_before_its_name_was_given_to_another_is_not_kept_open() {
+    let bench = Bench::new();
+    let (store, x) = (&bench.store, at("x"));
+    let read = || {
+        let mut buf = [0; 3];
+        store.read_exact_at(&x, 0, &mut buf).map(|()| buf)
+    };
+    store.put_new(&x, [b"old".as_ref()]).unwrap();
+    let slow = |meanwhile: &dyn Fn()| {
+        let opened = store.inner.open.get("x", || {
+            let old = store.open_file(&x);
+            meanwhile();
+            old
+        });
+        let mut buf = [0; 3];
+        assert_eq!(opened.unwrap().read_at(&mut buf, 0).unwrap(), 3);
+        buf
+    };
+    let old = slow(&|| store.put_over(&x, [b"new".as_ref()]).unwrap());
+    assert_eq!((&old, &read().unwrap()), (b"old", b"new"));
+    store.inner.open.forget("x");
+    assert_eq!(&slow(&|| store.remove(&x).unwrap()), b"new");
+    assert!(matches!(read(), Err(StoreError::NotFound { .. })));
+}
+
+#[test]
 fn probes_that_were_stopped_are_swept_and_objects_are_not() {
     let bench = Bench::new();
     bench.put(".probe-00000000000000000000000000000001").unwrap();
