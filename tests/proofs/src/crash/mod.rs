@@ -17,7 +17,8 @@
 //!   newest can be retired and collected, and nothing unfinished stays.
 //!
 //! That the search can find something is shown by [`mutation`]s: each sync that the store makes is left out once, and steps are swapped; every
-//! one of them must lead to a bad state, or the proof has failed.
+//! one of them must lead to a bad state, or the proof has failed. That a process meets an error while it runs is no such state: it is told of
+//! beside, and counts for nothing.
 
 mod check;
 mod explore;
@@ -26,6 +27,7 @@ mod objects;
 mod scenario;
 #[cfg(test)]
 mod tests;
+mod trial;
 mod world;
 
 use std::{
@@ -42,6 +44,7 @@ use self::{
     explore::{Bad, Explored, Limits, Seen, Way, again, explore},
     mutation::Mutation,
     scenario::Scenario,
+    trial::{Trial, tried},
 };
 use crate::{
     chance::mixed,
@@ -80,7 +83,7 @@ pub(crate) struct Crashes {
     distinct: u64,
     bad: u64,
     scenarios: BTreeMap<String, Row>,
-    mutations: Vec<Mutated>,
+    mutations: Vec<Trial>,
     /// What is bad about it all.
     #[serde(skip)]
     told: Vec<String>,
@@ -95,18 +98,6 @@ struct Row {
     checked: u64,
     bad: u64,
     seconds: f64,
-}
-
-/// One mutation.
-#[derive(Debug, Serialize)]
-struct Mutated {
-    mutation: String,
-    /// The scenario that found it; none for one that survived.
-    scenario: Option<String>,
-    /// States looked at until then.
-    states: u64,
-    /// The state, and what was bad about it.
-    found: Option<(String, String)>,
 }
 
 impl Proof for Crashes {
@@ -263,58 +254,18 @@ const fn schedule(seed: u64, n: u64) -> u64 {
 /// Tries each mutation until it leads to a bad state.
 fn mutations(done: &mut Crashes) -> Outcome<()> {
     for (number, mutation) in Mutation::all().into_iter().enumerate() {
-        let row = killed(number, mutation)?;
+        let row = tried(number, mutation)?;
         match &row.scenario {
-            Some(scenario) => eprintln!("crash: {mutation}: found by {scenario} after {} states", row.states),
-            None => done.told.push(format!("{mutation}: survives {} states", row.states)),
+            Some(scenario) => {
+                eprintln!(
+                    "crash: {mutation}: found by {scenario} after {} states{}",
+                    row.states,
+                    row.beside()
+                );
+            }
+            None => done.told.push(format!("{mutation}: survives {} states{}", row.states, row.beside())),
         }
         done.mutations.push(row);
     }
     Ok(())
-}
-
-/// Tries a mutation: the scenario that is likely to find it, then all others.
-fn killed(number: usize, mutation: Mutation) -> Outcome<Mutated> {
-    let threads = thread::available_parallelism().map_or(1, usize::from);
-    let limits = Limits { all: 4, drawn: 1, threads, first: true };
-    let mut row = Mutated { mutation: mutation.to_string(), scenario: None, states: 0, found: None };
-    let others = Scenario::ALL.into_iter().filter(|scenario| *scenario != mutation.likely());
-    for scenario in std::iter::once(mutation.likely()).chain(others) {
-        let seen = Seen::default();
-        let schedules = match scenario.is_continued() {
-            true => 1..10_000,
-            false if scenario == mutation.likely() => 2..40,
-            false => 2..4,
-        };
-        for schedule in schedules {
-            let recording = match scenario.record(schedule, Some(mutation)) {
-                Ok(Some(recording)) => recording,
-                Ok(None) => break,
-                // Nothing has crashed yet, and a process beside it met what must never be seen: if it is the mutation's doing.
-                Err(met) => {
-                    scenario
-                        .record(schedule, None)
-                        .map_err(|error| format!("{scenario}/{schedule}: {error}"))?;
-                    row.found.get_or_insert((format!("{scenario}/{schedule}, running"), met));
-                    row.scenario.get_or_insert_with(|| scenario.to_string());
-                    continue;
-                }
-            };
-            // What is found and not durable is what got its name right before the kill.
-            if scenario == mutation.likely() && scenario.is_continued() && !recording.begins_after_a_name() {
-                continue;
-            }
-            let explored = explore(&recording, (Some(number), scenario, schedule), limits, &seen);
-            row.states += explored.states;
-            if let Some(bad) = explored.bad.into_iter().next() {
-                row.scenario = Some(scenario.to_string());
-                row.found = Some((bad.way.to_string(), bad.what));
-                return Ok(row);
-            }
-            if !scenario.has_schedules() {
-                break;
-            }
-        }
-    }
-    Ok(row)
 }

@@ -1,6 +1,6 @@
 //! The proof itself: what it says is bad is bad, and a state can be found again.
 
-use super::*;
+use super::{trial::tried_in, *};
 
 #[test]
 fn a_state_is_found_again_by_its_text() {
@@ -27,12 +27,25 @@ fn a_process_that_ends_before_it_is_killed_is_no_recording() {
     assert!(Scenario::Continued.record(9_999, None).unwrap().is_none());
 }
 
+fn number_of(mutation: &str) -> usize {
+    Mutation::all().iter().position(|it| it.to_string() == mutation).unwrap()
+}
+
 #[test]
 fn a_missing_sync_of_the_record_is_found_and_its_state_is_bad_again() {
-    let number = Mutation::all().iter().position(|it| it.to_string() == "no fsync of the record").unwrap();
-    let row = killed(number, Mutation::all()[number]).unwrap();
+    let number = number_of("no fsync of the record");
+    let row = tried(number, Mutation::all()[number]).unwrap();
     let (way, what) = row.found.unwrap();
     assert_eq!(again(way.parse().unwrap()).unwrap().unwrap().what, what);
     let whole = way.split_once('@').unwrap().1;
     assert!(again(whole.parse().unwrap()).unwrap().is_none(), "without the mutation it is not");
+}
+
+#[test]
+fn an_error_that_a_process_meets_while_it_runs_is_told_and_finds_no_mutation() {
+    let number = number_of("the part before the blob");
+    // Whoever commits looks for what the parts name, so this save never gets to its end.
+    let row = tried_in([Scenario::Save], number, Mutation::all()[number]).unwrap();
+    assert_eq!((row.scenario.as_deref(), &row.found, row.states), (None, &None, 0));
+    assert!(row.beside().ends_with("no such object)"), "{row:?}");
 }
