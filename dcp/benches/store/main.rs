@@ -1,5 +1,5 @@
-//! The store's half of `cargo xtask bench store`: each command does one job and says, as JSON on the last line, what it took. What
-//! others take for the same, and what comes of it, is the other half's.
+//! The halves of `cargo xtask bench store` and `cargo xtask bench reshard` that use the store's own code: each command does one job and
+//! says, as JSON on the last line, what it took. What others take for the same, and what comes of it, is the other halves'.
 //!
 //! ```text
 //!  turns GIGABYTES          waits for jobs on stdin, one a line, holding its state in memory: see [`turns`]
@@ -44,7 +44,7 @@ fn main() -> Result<(), Any> {
         ["commits", folder, count] => commits::commits(folder, count.parse()?)?,
         _ => {
             eprintln!(
-                "run by `cargo xtask bench store`; by itself: prints 1 f32 2, scale FOLDER, open FOLDER"
+                "run by `cargo xtask bench store` and `bench reshard`; by itself: prints 1 f32 2, scale FOLDER, open FOLDER"
             );
             return Ok(());
         }

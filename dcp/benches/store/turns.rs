@@ -247,7 +247,8 @@ pub(crate) fn share_out(
     share_out_with(threads, count, (), |(), at| work(at))
 }
 
-fn share_out_with<B: Clone + Sync>(
+/// The same; each thread has a copy of `buffer` that it keeps from item to item.
+pub(crate) fn share_out_with<B: Clone + Sync>(
     threads: usize,
     count: usize,
     buffer: B,
