@@ -11,6 +11,7 @@ mod figure;
 mod ground;
 mod measurement;
 pub(crate) mod reshard;
+mod rounds;
 mod rows;
 mod served;
 pub(crate) mod store;

@@ -11,6 +11,7 @@ use std::fs;
 use serde::Serialize;
 
 use super::measurement::{Measured, Spread, mebibytes};
+use super::rounds::in_turn;
 use super::{Bench, Options};
 use crate::error::Error;
 
@@ -105,8 +106,7 @@ pub(super) fn convert(bench: &Bench, options: &Options) -> Result<Conversion, Er
     let files = check(bench)?;
     let mut runs: BTreeMap<Way, Vec<Measured>> = BTreeMap::new();
     for round in 0..options.rounds.max(1) {
-        let first = round as usize % WAYS.len();
-        for way in WAYS.iter().cycle().skip(first).take(WAYS.len()) {
+        for way in in_turn(&WAYS, round as usize) {
             runs.entry(*way).or_default().push(way.go(bench)?);
             bench.clear(way.target())?;
         }

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use crate::error::Error;
 use crate::{process, repository, test};
 
-/// An empty folder of our own below this one.
-pub(super) fn scratch(folder: &Path) -> Result<PathBuf, Error> {
+/// An empty folder of our own below this one, with a name for each `purpose`: two may have the same folder given.
+pub(super) fn scratch(folder: &Path, purpose: &str) -> Result<PathBuf, Error> {
     fs::create_dir_all(folder).map_err(Error::path("create", folder))?;
     let folder = fs::canonicalize(folder).map_err(Error::path("find", folder))?;
-    let own = folder.join(format!("ckpt-bench-store-{}", std::process::id()));
-    fs::create_dir_all(&own).map_err(Error::path("create", &own))?;
+    let own = folder.join(format!("ckpt-bench-{purpose}-{}", std::process::id()));
+    fresh(&own)?;
     Ok(own)
 }
 
@@ -62,6 +62,14 @@ pub(super) fn text(path: &Path) -> Result<&str, Error> {
     })
 }
 
+/// A number of such an answer, or of any other.
+pub(super) fn number(answer: &serde_json::Value, key: &str) -> Result<f64, Error> {
+    answer[key].as_f64().ok_or_else(|| Error::Missing {
+        what: format!("{key} in {answer}"),
+        remedy: "the program and this one are of different versions; build both anew".to_owned(),
+    })
+}
+
 /// What a program of ours answers on its last line.
 pub(super) fn answer(program: &Path, words: &[&str]) -> Result<serde_json::Value, Error> {
     let mut command = std::process::Command::new(program);
@@ -73,4 +81,21 @@ pub(super) fn answer(program: &Path, words: &[&str]) -> Result<serde_json::Value
     }
     let line = output.stdout.trim_ascii_end().rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
     serde_json::from_slice(line).map_err(|source| Error::Answer { command: process::shown(&command), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_purpose_has_an_empty_folder_of_its_own_below_the_same_one() {
+        let given = std::env::temp_dir().join(format!("ckpt-ground-{}", std::process::id()));
+        let [memory, disk] =
+            ["reshard-memory", "reshard-disk"].map(|purpose| scratch(&given, purpose).unwrap());
+        assert_ne!(memory, disk);
+        fs::write(memory.join("left"), "behind").unwrap();
+        assert_eq!(scratch(&given, "reshard-memory").unwrap(), memory);
+        assert_eq!(fs::read_dir(&memory).unwrap().count(), 0);
+        fs::remove_dir_all(&given).unwrap();
+    }
 }

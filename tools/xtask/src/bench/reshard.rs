@@ -2,7 +2,7 @@
 //!
 //! The state is that of `tests/python/bench_reshard.py`: f32, the tensors of a model of the 1B class with both moments, from `dp2,tp2` (rows
 //! by columns) to `dp4` (rows). Method: one round that does not count, in which results are compared; then rounds in which every way
-//! has one turn, alone, each round beginning with another. What a turn wrote is removed before the next. A ratio is the median of the
+//! has one turn, alone, each round beginning with another. What a round wrote is removed before the next. A ratio is the median of the
 //! ratios within a round.
 //!
 //! ```text
@@ -15,7 +15,6 @@
 //! Torch checks nothing of what it reads and computes no digest of what it writes. Planning large meshes is in `reshard`'s own benchmark
 //! (`cargo bench -p reshard`), the floor's and the share's programs in `dcp/benches/store`.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,8 +22,9 @@ use std::process::Command;
 use serde::Serialize;
 
 use super::figure::{Figure, Target};
-use super::ground::{ckpt, fresh, load, program, scratch, text};
+use super::ground::{ckpt, fresh, load, number, program, scratch, text};
 use super::measurement::{Measured, Spread, mebibytes};
+use super::rounds::Runs;
 use crate::error::Error;
 use crate::python::{self, Environment};
 use crate::{process, repository};
@@ -72,14 +72,11 @@ struct Bench<'o> {
     environment: Environment,
 }
 
-/// What several ways took, in the order of rounds.
-type Runs = BTreeMap<&'static str, Vec<f64>>;
-
 /// Measures and prints; an error if a result is wrong, whatever its speed.
 pub(crate) fn run(options: &Options) -> Result<(), Error> {
     let bench = Bench {
         options,
-        memory: scratch(&options.memory)?,
+        memory: scratch(&options.memory, "reshard-memory")?,
         program: program()?,
         ckpt: ckpt()?,
         environment: python::environment()?,
@@ -123,6 +120,10 @@ impl Bench<'_> {
         Ok(figures)
     }
 
+    fn rounds(&self) -> usize {
+        self.options.rounds.max(1) as usize
+    }
+
     /// The job itself, ours.
     fn reshard(&self, folder: &Path, more: &[&str]) -> Command {
         let words = [
@@ -141,49 +142,47 @@ impl Bench<'_> {
     }
 
     fn in_memory(&self) -> Result<Vec<Figure>, Error> {
-        let (mut runs, mut amplification) = (Runs::new(), Vec::new());
-        let ways = ["ours", "torch", "relay"];
-        for round in 0..=self.options.rounds.max(1) as usize {
-            for way in ways.iter().cycle().skip(round % ways.len()).take(ways.len()) {
-                let (seconds, start) = match *way {
-                    "ours" => {
-                        let took = self.measure(&self.reshard(&self.memory, &[]))?;
-                        amplification.push(amplification_of(&took)?);
-                        (took.seconds, None)
-                    }
-                    "torch" => {
-                        let words = ["reshard", "torch", "theirs", "--gigabytes", &self.options.gigabytes];
-                        let took = self.measure(&self.torch(&words))?;
-                        (took.seconds, took.by_its_own_clock())
-                    }
-                    _ => (self.relay()?, None),
-                };
-                if round > 0 {
-                    runs.entry(way).or_default().push(seconds);
-                    start.into_iter().for_each(|own| runs.entry("torch alone").or_default().push(own));
+        let (mut amplification, mut alone) = (Vec::new(), Vec::new());
+        let mut runs = Runs::measure(self.rounds(), &["ours", "torch", "relay"], |turn| {
+            let seconds = match turn.way {
+                "ours" => {
+                    let took = self.measure(&self.reshard(&self.memory, &[]))?;
+                    amplification.push(amplification_of(&took)?);
+                    took.seconds
                 }
+                "torch" => {
+                    let words = ["reshard", "torch", "theirs", "--gigabytes", &self.options.gigabytes];
+                    let took = self.measure(&self.torch(&words))?;
+                    alone.push(took.by_its_own_clock().ok_or_else(|| Error::Missing {
+                        what: format!("torch's own time in {:?}", took.said),
+                        remedy: "`tests/python/bench_reshard.py` prints it last".to_owned(),
+                    })?);
+                    took.seconds
+                }
+                _ => self.relay()?,
+            };
+            if turn.last {
+                if turn.round == 0 {
+                    self.same()?;
+                }
+                ["ours", "theirs", "floor"].into_iter().try_for_each(|written| self.clear(written))?;
             }
-            if round == 0 {
-                self.same()?;
-            }
-            for written in ["ours", "theirs", "floor"] {
-                self.clear(written)?;
-            }
-        }
+            Ok(seconds)
+        })?;
+        runs.add("torch alone", alone);
         let (read, written): (Vec<f64>, Vec<f64>) = amplification.into_iter().unzip();
         Ok(vec![
-            seconds("ckpt reshard, whole process", &runs, "ours"),
-            seconds("torch, load and save under the new mesh", &runs, "torch alone"),
-            seconds("torch, whole processes", &runs, "torch"),
-            seconds("floor: read, SHA-256 of source and target, write, all cores", &runs, "relay"),
-            ratio("of the floor's time", &runs, ("ours", "relay"), Some(Target::AtMost(1.3))),
-            ratio(
+            runs.seconds("ckpt reshard, whole process", "ours"),
+            runs.seconds("torch, load and save under the new mesh", "torch alone"),
+            runs.seconds("torch, whole processes", "torch"),
+            runs.seconds("floor: read, SHA-256 of source and target, write, all cores", "relay"),
+            runs.ratio("of the floor's time", ("ours", "relay"), Some(Target::AtMost(1.3))),
+            runs.ratio(
                 "times as fast as torch's load and save",
-                &runs,
                 ("torch alone", "ours"),
                 Some(Target::AtLeast(3.0)),
             ),
-            ratio("times as fast as torch's processes", &runs, ("torch", "ours"), None),
+            runs.ratio("times as fast as torch's processes", ("torch", "ours"), None),
             Figure::new(
                 "bytes read for each byte needed",
                 "times",
@@ -250,7 +249,7 @@ impl Bench<'_> {
     /// A disk: what is measured there is the disk.
     fn on_disk(&self) -> Result<Vec<Figure>, Error> {
         let default = repository::root().join("target/bench");
-        let folder = scratch(self.options.disk.as_deref().unwrap_or(&default))?;
+        let folder = scratch(self.options.disk.as_deref().unwrap_or(&default), "reshard-disk")?;
         let result = self.disk_rounds(&folder);
         fs::remove_dir_all(&folder).map_err(Error::path("remove", &folder))?;
         result
@@ -260,29 +259,23 @@ impl Bench<'_> {
         let mut copy = Command::new("cp");
         copy.arg("-r").arg(self.memory.join("source")).arg(folder);
         process::run(&mut copy, "cp's message is above")?;
-        let mut runs = Runs::new();
-        let ways = ["ours", "cat"];
-        for round in 0..=self.options.rounds.max(1) as usize {
-            for way in ways.iter().cycle().skip(round % ways.len()).take(ways.len()) {
-                let command = if *way == "ours" {
-                    self.reshard(folder, &[])
-                } else {
-                    let mut command = Command::new("sh");
-                    command.args(["-c", "cat source/step-*/data/* > out && sync out"]).current_dir(folder);
-                    command
-                };
-                // The pages of the one before are flushed by then, outside of the clock.
-                let took = self.measure(&command)?;
-                let _ = (fs::remove_dir_all(folder.join("ours")), fs::remove_file(folder.join("out")));
-                if round > 0 {
-                    runs.entry(way).or_default().push(took.seconds);
-                }
-            }
-        }
+        let runs = Runs::measure(self.rounds(), &["ours", "cat"], |turn| {
+            let command = if turn.way == "ours" {
+                self.reshard(folder, &[])
+            } else {
+                let mut command = Command::new("sh");
+                command.args(["-c", "cat source/step-*/data/* > out && sync out"]).current_dir(folder);
+                command
+            };
+            // The pages of the one before are flushed by then, outside of the clock.
+            let took = self.measure(&command)?;
+            let _ = (fs::remove_dir_all(folder.join("ours")), fs::remove_file(folder.join("out")));
+            Ok(took.seconds)
+        })?;
         Ok(vec![
-            seconds("on disk: ckpt reshard, durable", &runs, "ours"),
-            seconds("on disk: cat of the blobs, then sync", &runs, "cat"),
-            ratio("on disk: of the floor's time", &runs, ("ours", "cat"), Some(Target::AtMost(1.25))),
+            runs.seconds("on disk: ckpt reshard, durable", "ours"),
+            runs.seconds("on disk: cat of the blobs, then sync", "cat"),
+            runs.ratio("on disk: of the floor's time", ("ours", "cat"), Some(Target::AtMost(1.25))),
         ])
     }
 
@@ -326,21 +319,4 @@ fn amplification_of(took: &Measured) -> Result<(f64, f64), Error> {
     let report = &said["result"]["report"];
     let needed = number(report, "bytes_needed")?;
     Ok((number(report, "bytes_read")? / needed, number(report, "bytes_written")? / needed))
-}
-
-fn number(answer: &serde_json::Value, key: &str) -> Result<f64, Error> {
-    answer[key].as_f64().ok_or_else(|| Error::Missing {
-        what: format!("{key} in {answer}"),
-        remedy: "the program and this one are of different versions; build both anew".to_owned(),
-    })
-}
-
-fn seconds(what: &str, runs: &Runs, way: &str) -> Figure {
-    Figure::new(what, "s", Spread::of(runs.get(way).into_iter().flatten().copied()), None)
-}
-
-/// The first's time over the second's, round by round.
-fn ratio(what: &str, runs: &Runs, (one, other): (&str, &str), target: Option<Target>) -> Figure {
-    let of = |way: &str| runs.get(way).into_iter().flatten().copied();
-    Figure::new(what, "times", Spread::of(of(one).zip(of(other)).map(|(one, other)| one / other)), target)
 }

@@ -27,7 +27,7 @@ use std::process::Command;
 use serde::Serialize;
 
 use super::figure::{Figure, Target};
-use super::ground::{answer, ckpt, fresh, load, program, scratch, text};
+use super::ground::{answer, ckpt, fresh, load, number, program, scratch, text};
 use crate::error::Error;
 use crate::python::{self, Environment};
 use crate::repository;
@@ -106,8 +106,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
     let disk = options.disk.clone().unwrap_or_else(|| repository::root().join("target/bench"));
     let bench = Bench {
         options,
-        memory: scratch(&options.memory)?,
-        disk: scratch(&disk)?,
+        memory: scratch(&options.memory, "store-memory")?,
+        disk: scratch(&disk, "store-disk")?,
         program: program()?,
         ckpt: ckpt()?,
         environment: rows.contains(&Row::Save).then(python::environment).transpose()?,

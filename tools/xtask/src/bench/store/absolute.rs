@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Instant;
 
-use super::{Bench, Figure, Target, fresh, text};
+use super::{Bench, Figure, Target, fresh, number, text};
 use crate::bench::Spread;
 use crate::error::Error;
 use crate::{process, test};
@@ -173,10 +173,6 @@ fn of(answers: &[serde_json::Value], key: &str, unit: f64) -> Result<Spread, Err
 
 fn each(bench: &Bench<'_>, one: impl Fn(&Bench<'_>) -> Result<f64, Error>) -> Result<Spread, Error> {
     Ok(Spread::of((0..bench.rounds()).map(|_| one(bench)).collect::<Result<Vec<_>, _>>()?))
-}
-
-fn number(answer: &serde_json::Value, key: &str) -> Result<f64, Error> {
-    answer[key].as_f64().ok_or_else(|| Error::Checks { count: 1, what: format!("no {key:?} in {answer}") })
 }
 
 /// Whether the system let its caches go.

@@ -1,6 +1,5 @@
 //! Saves, ours, torch's and the floor's, and what reading them back takes.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
 use std::time::Instant;
@@ -8,13 +7,10 @@ use std::time::Instant;
 use serde::Deserialize;
 
 use super::{Bench, Figure, Target, fresh, text};
-use crate::bench::Spread;
+use crate::bench::rounds::Runs;
 use crate::bench::served::Served;
 use crate::error::Error;
 use crate::{process, repository};
-
-/// Seconds of each round, by way.
-type Runs = BTreeMap<&'static str, Vec<f64>>;
 
 /// What our half says of one job.
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -32,17 +28,16 @@ pub(super) fn in_memory(bench: &Bench<'_>) -> Result<Vec<Figure>, Error> {
     let mut ours = Worker::start(bench.ours(&["turns", &bench.options.gigabytes]))?;
     let mut torch = Worker::start(torch(bench)?)?;
     let folder = bench.memory.join("turn");
-    let mut runs = Runs::new();
     let ways = ["processes", "threads", "torch", "copy"];
-    rounds(bench, &ways, &mut runs, |way, step| {
+    let runs = Runs::measure(bench.rounds(), &ways, |turn| {
         fresh(&folder)?;
         let place = text(&folder)?;
-        let took = match way {
+        let took = match turn.way {
             "torch" => torch.go(place)?,
             "copy" => ours.go(&format!("copy {place}"))?,
             way => {
                 bench.answer(&["root", place])?;
-                ours.go(&format!("{way} {place} {step}"))?
+                ours.go(&format!("{way} {place} {}", turn.round + 1))?
             }
         };
         // Whoever says that it saved must have written as many bytes.
@@ -51,14 +46,14 @@ pub(super) fn in_memory(bench: &Bench<'_>) -> Result<Vec<Figure>, Error> {
     })?;
     drop(torch);
     let mut figures = vec![
-        seconds("ours, four processes", &runs, "processes"),
-        seconds("ours, four threads", &runs, "threads"),
-        seconds("torch `dcp.save`, four gloo processes", &runs, "torch"),
-        seconds("floor: SHA-256, two at once, and a plain write, all cores", &runs, "copy"),
-        ratio("times as fast as torch, processes", &runs, "torch", "processes", Some(3.0)),
-        ratio("times as fast as torch, threads", &runs, "torch", "threads", None),
-        ratio("of the floor's speed, processes", &runs, "copy", "processes", None),
-        ratio("of the floor's speed, threads", &runs, "copy", "threads", Some(0.75)),
+        runs.seconds("ours, four processes", "processes"),
+        runs.seconds("ours, four threads", "threads"),
+        runs.seconds("torch `dcp.save`, four gloo processes", "torch"),
+        runs.seconds("floor: SHA-256, two at once, and a plain write, all cores", "copy"),
+        runs.ratio("times as fast as torch, processes", ("torch", "processes"), Some(Target::AtLeast(3.0))),
+        runs.ratio("times as fast as torch, threads", ("torch", "threads"), None),
+        runs.ratio("of the floor's speed, processes", ("copy", "processes"), None),
+        runs.ratio("of the floor's speed, threads", ("copy", "threads"), Some(Target::AtLeast(0.75))),
     ];
     figures.extend(verify(bench, &mut ours)?);
     fs::remove_dir_all(&folder).map_err(Error::path("remove", &folder))?;
@@ -73,9 +68,8 @@ fn verify(bench: &Bench<'_>, ours: &mut Worker) -> Result<Vec<Figure>, Error> {
     let place = text(&folder)?;
     bench.answer(&["root", place])?;
     ours.go(&format!("threads {place} 1"))?;
-    let mut runs = Runs::new();
-    rounds(bench, &["verify", "read"], &mut runs, |way, _| {
-        if way == "read" {
+    let runs = Runs::measure(bench.rounds(), &["verify", "read"], |turn| {
+        if turn.way == "read" {
             return Ok(ours.go(&format!("read {place}"))?.seconds);
         }
         let mut command = Command::new(&bench.ckpt);
@@ -90,9 +84,9 @@ fn verify(bench: &Bench<'_>, ours: &mut Worker) -> Result<Vec<Figure>, Error> {
         Err(process::failed(&command, &output.status.to_string(), &said))
     })?;
     Ok(vec![
-        seconds("ckpt verify, start-up included", &runs, "verify"),
-        seconds("floor: reads and SHA-256, two MiB at once, all cores", &runs, "read"),
-        ratio("of the floor's speed", &runs, "read", "verify", Some(0.95)),
+        runs.seconds("ckpt verify, start-up included", "verify"),
+        runs.seconds("floor: reads and SHA-256, two MiB at once, all cores", "read"),
+        runs.ratio("of the floor's speed", ("read", "verify"), Some(Target::AtLeast(0.95))),
     ])
 }
 
@@ -101,43 +95,24 @@ pub(super) fn on_disk(bench: &Bench<'_>) -> Result<Vec<Figure>, Error> {
     println!("save of {} GB of f32 by four ranks, on disk", bench.options.gigabytes);
     let mut ours = Worker::start(bench.ours(&["turns", &bench.options.gigabytes]))?;
     let folder = bench.disk.join("turn");
-    let mut runs = Runs::new();
-    rounds(bench, &["threads", "sync"], &mut runs, |way, step| {
+    let runs = Runs::measure(bench.rounds(), &["threads", "sync"], |turn| {
         fresh(&folder)?;
         let place = text(&folder)?;
-        let took = if way == "sync" {
+        let took = if turn.way == "sync" {
             ours.go(&format!("sync {place}"))?
         } else {
             bench.answer(&["root", place])?;
-            ours.go(&format!("{way} {place} {step}"))?
+            ours.go(&format!("{} {place} {}", turn.way, turn.round + 1))?
         };
         check_size(&folder, took.bytes)?;
         Ok(took.seconds)
     })?;
     fs::remove_dir_all(&folder).map_err(Error::path("remove", &folder))?;
     Ok(vec![
-        seconds("ours, four threads, durable", &runs, "threads"),
-        seconds("floor: plain writes and fsync", &runs, "sync"),
-        ratio("of the floor's speed on disk", &runs, "sync", "threads", Some(0.95)),
+        runs.seconds("ours, four threads, durable", "threads"),
+        runs.seconds("floor: plain writes and fsync", "sync"),
+        runs.ratio("of the floor's speed on disk", ("sync", "threads"), Some(Target::AtLeast(0.95))),
     ])
-}
-
-/// One round that does not count, then those that do, each beginning with another way.
-fn rounds(
-    bench: &Bench<'_>,
-    ways: &[&'static str],
-    runs: &mut Runs,
-    mut go: impl FnMut(&'static str, usize) -> Result<f64, Error>,
-) -> Result<(), Error> {
-    for round in 0..=bench.rounds() {
-        for way in ways.iter().cycle().skip(round % ways.len()).take(ways.len()) {
-            let seconds = go(way, round + 1)?;
-            if round > 0 {
-                runs.entry(way).or_default().push(seconds);
-            }
-        }
-    }
-    Ok(())
 }
 
 fn torch(bench: &Bench<'_>) -> Result<Command, Error> {
@@ -170,15 +145,4 @@ fn size_of(folder: &std::path::Path) -> Result<u64, Error> {
         sum += if data.is_dir() { size_of(&path)? } else { data.len() };
     }
     Ok(sum)
-}
-
-fn seconds(what: &str, runs: &Runs, way: &str) -> Figure {
-    Figure::new(what, "s", Spread::of(runs.get(way).into_iter().flatten().copied()), None)
-}
-
-/// How many times as fast as `other` the `way` is, round by round.
-fn ratio(what: &str, runs: &Runs, other: &str, way: &str, least: Option<f64>) -> Figure {
-    let of = |way: &str| runs.get(way).into_iter().flatten().copied();
-    let ratios = of(other).zip(of(way)).map(|(other, way)| other / way);
-    Figure::new(what, "times", Spread::of(ratios), least.map(Target::AtLeast))
 }
