@@ -1,8 +1,8 @@
 //! [`Saver`]: one rank's saves, behind the training.
 //!
 //! Invariants: one save is in flight at most; the lease on the shards is given back as soon as they are copied, whatever
-//! happens after; a failure is kept until it is asked for, and [`Saver::close`] asks; the thread that trains only takes the
-//! lease: the save is laid out, copied and written on the save's own.
+//! happens after; a failure is kept until it is asked for, and [`Saver::close`] asks; what is known of one save says nothing of
+//! the next; the thread that trains only takes the lease: the save is laid out, copied and written on the save's own.
 
 use std::{
     num::NonZeroUsize,
@@ -50,6 +50,8 @@ pub struct SaverOptions {
     pub patience: Duration,
     /// Fault switch.
     pub slow: Option<SlowSave>,
+    /// Fault switch: the step whose save fails on this rank.
+    pub fails: Option<u64>,
     /// Where lines for people go.
     pub say: Arc<dyn Fn(&str) + Send + Sync>,
 }
@@ -83,15 +85,27 @@ pub struct Saved {
 }
 
 /// How a save ended.
-pub type Outcome = Result<Saved>;
+#[derive(Debug)]
+pub struct Outcome {
+    /// Its step.
+    pub step: u64,
+    /// What became of it.
+    pub result: Result<Saved>,
+}
+
+/// A save that was begun and not taken yet.
+struct Flight {
+    step: u64,
+    /// Set when a part of it is known not to come.
+    hurry: Arc<AtomicBool>,
+    thread: JoinHandle<Result<Saved>>,
+}
 
 /// One rank's saves.
 pub struct Saver {
     options: SaverOptions,
-    /// Set when peers are gone: parts that are not there yet will hardly come.
-    hurry: Arc<AtomicBool>,
     staged: Arc<Mutex<Staged>>,
-    flight: Option<JoinHandle<Outcome>>,
+    flight: Option<Flight>,
 }
 
 impl std::fmt::Debug for Saver {
@@ -107,13 +121,13 @@ impl Saver {
     /// A saver that has nothing to do.
     #[must_use]
     pub fn new(options: SaverOptions) -> Self {
-        Self { options, hurry: Arc::default(), staged: Arc::default(), flight: None }
+        Self { options, staged: Arc::default(), flight: None }
     }
 
     /// Whether a save is in flight.
     #[must_use]
     pub fn is_busy(&self) -> bool {
-        self.flight.as_ref().is_some_and(|flight| !flight.is_finished())
+        self.flight.as_ref().is_some_and(|flight| !flight.thread.is_finished())
     }
 
     /// Begins a save of what `lease` holds, by what `plan` says: it is asked for on the save's thread, and its failure is the
@@ -130,9 +144,9 @@ impl Saver {
         if self.flight.is_some() {
             return Err(Error::internal("a save was begun before the outcome of the last was taken"));
         }
-        let (options, hurry, staged) =
-            (self.options.clone(), Arc::clone(&self.hurry), Arc::clone(&self.staged));
-        let name = format!("save-{}", lease.step());
+        let (options, step, staged) = (self.options.clone(), lease.step(), Arc::clone(&self.staged));
+        let hurry = Arc::<AtomicBool>::default();
+        let hurried = Arc::clone(&hurry);
         let work = move || {
             let mut staged = staged.lock().map_err(|_| Error::internal("an earlier save panicked"))?;
             let began = Instant::now();
@@ -142,31 +156,36 @@ impl Saver {
                 Ok(plan)
             });
             drop(lease);
-            copied.and_then(|plan| write(&options, &hurry, &plan, &staged, began.elapsed()))
+            copied.and_then(|plan| write(&options, &hurried, &plan, &staged, began.elapsed()))
         };
-        self.flight = Some(thread::Builder::new().name(name).spawn(work)?);
+        let thread = thread::Builder::new().name(format!("save-{step}")).spawn(work)?;
+        self.flight = Some(Flight { step, hurry, thread });
         Ok(())
     }
 
     /// The outcome of the save in flight, if it has ended.
     pub fn finished(&mut self) -> Option<Outcome> {
-        self.flight.take_if(|flight| flight.is_finished()).map(join)
+        self.flight.take_if(|flight| flight.thread.is_finished()).map(Flight::join)
     }
 
     /// Waits for the save in flight, if there is one.
     pub fn wait(&mut self) -> Option<Outcome> {
-        self.flight.take().map(join)
+        self.flight.take().map(Flight::join)
     }
 
-    /// The save in flight can't be completed: a part of it has failed. It is not waited for long.
-    pub fn hurry(&self) {
-        self.hurry.store(true, Ordering::Relaxed);
+    /// The save of `step` can't be completed: a part of it has failed. If it is the one in flight, it is not waited for long.
+    pub fn hurry(&self, step: u64) {
+        if let Some(flight) = self.flight.as_ref().filter(|flight| flight.step == step) {
+            flight.hurry.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Waits for the save in flight after the run has failed: an orderly end loses no checkpoint that is nearly there. Where
     /// `peers_are_gone`, parts are not waited for long.
     pub fn settle(&mut self, peers_are_gone: bool) -> Option<Outcome> {
-        self.hurry.store(peers_are_gone, Ordering::Relaxed);
+        if let Some(flight) = self.flight.as_ref().filter(|_| peers_are_gone) {
+            flight.hurry.store(true, Ordering::Relaxed);
+        }
         self.wait()
     }
 
@@ -175,16 +194,19 @@ impl Saver {
     /// # Errors
     /// What that save failed of.
     pub fn close(mut self) -> Result<Option<Saved>> {
-        self.wait().transpose()
+        self.wait().map(|outcome| outcome.result).transpose()
     }
 }
 
-fn join(flight: JoinHandle<Outcome>) -> Outcome {
-    flight.join().unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-        let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-        Err(Error::internal(format!("the save panicked: {text}")))
-    })
+impl Flight {
+    fn join(self) -> Outcome {
+        let result = self.thread.join().unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+            let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+            Err(Error::internal(format!("the save panicked: {text}")))
+        });
+        Outcome { step: self.step, result }
+    }
 }
 
 /// Writes this rank's boxes; the first rank then waits for all parts and commits.
@@ -194,11 +216,17 @@ fn write(
     plan: &SavePlan,
     staged: &Staged,
     staging: Duration,
-) -> Outcome {
+) -> Result<Saved> {
     let step = plan.step();
     let place = || format!("save of step {step}, rank {}", options.rank);
     let began = Instant::now();
-    let watch = FirstBlob { step, slow: options.slow, say: Arc::clone(&options.say), told: Mutex::default() };
+    let watch = FirstBlob {
+        step,
+        slow: options.slow.filter(|slow| slow.step == step),
+        fails: options.fails == Some(step),
+        say: Arc::clone(&options.say),
+        told: Mutex::default(),
+    };
     let save = SaveOptions { watch: Arc::new(watch), ..SaveOptions::default() };
     let session = Session::open(&options.root, plan, save).place(place())?;
     let writer = session.writer(options.rank).place(place())?;

@@ -1,4 +1,4 @@
-//! What is told of a save while it runs, and the fault switch that slows one down.
+//! What is told of a save while it runs, and the fault switches that slow one down or let it fail.
 
 use std::{
     collections::HashSet,
@@ -19,10 +19,12 @@ pub struct SlowSave {
     pub wait: Duration,
 }
 
-/// Tells when a rank's first blob is written, once for each save, then waits if it is told to.
+/// Tells when a rank's first blob is written, once for each save that is slowed down, then waits or fails, as it is told to.
 pub(super) struct FirstBlob {
     pub(super) step: u64,
     pub(super) slow: Option<SlowSave>,
+    /// Whether this save is to fail.
+    pub(super) fails: bool,
     pub(super) say: Arc<dyn Fn(&str) + Send + Sync>,
     pub(super) told: Mutex<HashSet<u32>>,
 }
@@ -43,14 +45,16 @@ impl Watch for FirstBlob {
         }
         let Moment::FileDone { rank, path } = moment else { return Ok(()) };
         let first = self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(rank);
-        let slow = self.slow.filter(|slow| slow.step == self.step);
-        if let (true, Some(slow)) = (first, slow) {
+        if let (true, Some(slow)) = (first, self.slow) {
             let pid = std::process::id();
             (self.say)(&format!(
                 "save  step {}: rank {rank} (pid {pid}) wrote its first blob {path}",
                 self.step
             ));
             thread::sleep(slow.wait);
+        }
+        if self.fails {
+            return Err(dcp::Error::new(dcp::ErrorKind::Io, "debug.fail_save_step asks for it"));
         }
         Ok(())
     }

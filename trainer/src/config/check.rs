@@ -60,6 +60,7 @@ fn contradiction(said: String, hint: &'static str) -> Result<()> {
 fn faults(config: &Config) -> Result<()> {
     let (debug, mesh) = (&config.debug, config.parallelism.mesh);
     for (name, step, rank) in [
+        ("fail_save", debug.fail_save_step, debug.fail_save_rank),
         ("nan", debug.nan_step, debug.nan_rank),
         ("die", debug.die_step, debug.die_rank),
         ("hang", debug.hang_step, debug.hang_rank),

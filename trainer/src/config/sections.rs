@@ -357,6 +357,8 @@ pub struct Debug {
     pub slow_save_step: u64,
     #[serde(with = "lapse")]
     pub slow_save: Duration,
+    pub fail_save_step: u64,
+    pub fail_save_rank: u64,
     pub nan_step: u64,
     pub nan_rank: u64,
     pub die_step: u64,

@@ -111,6 +111,7 @@ mod tests {
             .save(&Save {
                 step: 4,
                 bytes: 1 << 30,
+                shared: 4096,
                 stage_seconds: 0.1,
                 write_seconds: 2.0,
                 commit_seconds: 0.003,
@@ -135,6 +136,7 @@ mod tests {
             r#"{"step":2,"time_us":1000000,"rank":0,"name":"resumed_from","value":"step-2"}"#,
             r#""name":"restart(s)","value":0.5}"#,
             r#""name":"checkpoint/bandwidth(GiB/s)","value":0.5}"#,
+            r#""name":"checkpoint/shared_bytes","value":4096}"#,
             r#""name":"throughput(tps)","value":16384.0}"#,
         ] {
             assert!(text.contains(record), "{record} is not in {text}");

@@ -44,6 +44,8 @@ pub struct Save {
     pub step: u64,
     /// Bytes that this rank wrote.
     pub bytes: u64,
+    /// Bytes that it did not write, as a checkpoint before has them.
+    pub shared: u64,
     /// Copying out of the training's way.
     pub stage_seconds: f64,
     /// Writing.
@@ -117,7 +119,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// Records a save that is committed.
+    /// Records a save that is committed; `checkpoint/shared_bytes` only where it shares any.
     ///
     /// # Errors
     /// `Io`.
@@ -132,6 +134,9 @@ impl Recorder {
             ("checkpoint/bandwidth(GiB/s)", Value::F64(bandwidth)),
         ] {
             self.journal.add(save.step, now, name, &value)?;
+        }
+        if save.shared > 0 {
+            self.journal.add(save.step, now, "checkpoint/shared_bytes", &Value::U64(save.shared))?;
         }
         self.summary.saves += 1;
         self.journal.flush()

@@ -49,6 +49,8 @@ pub(super) fn saver_options(
     let config = &job.config.config;
     let slow = (config.debug.slow_save_step > 0)
         .then_some(SlowSave { step: config.debug.slow_save_step, wait: config.debug.slow_save });
+    let here = config.debug.fail_save_step > 0 && config.debug.fail_save_rank == rank as u64;
+    let fails = here.then_some(config.debug.fail_save_step);
     Ok(SaverOptions {
         root,
         run: config
@@ -62,6 +64,7 @@ pub(super) fn saver_options(
         grace: config.checkpoint.grace,
         patience: config.comm.step_timeout,
         slow,
+        fails,
         say: observer.speaker(),
     })
 }

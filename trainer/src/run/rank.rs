@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Place, Result,
-    checkpoint::{Described, RunState, Saved, Saver},
+    checkpoint::{Described, Outcome, RunState, Saved, Saver},
     exact::VirtualTp,
     fsdp::{self, Groups, State, Strategy, clip_coefficient},
     mesh::{Axis, Coordinates},
@@ -140,7 +140,8 @@ impl<'a> Rank<'a> {
         match self.all_steps() {
             Ok((ended, loss)) => self.close(ended, loss),
             Err(error) => {
-                if let Some(Ok(saved)) = self.saver.settle(error.kind() == ErrorKind::Peer) {
+                let last = self.saver.settle(error.kind() == ErrorKind::Peer);
+                if let Some(Outcome { result: Ok(saved), .. }) = last {
                     self.observer.saved(&saved)?;
                 }
                 Err(error)

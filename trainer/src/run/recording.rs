@@ -112,11 +112,16 @@ impl Observer for Recording<'_> {
 
     fn saved(&mut self, saved: &Saved) -> Result<()> {
         if let Some(seq) = saved.sequence {
-            self.say(&format!("saved  step {} as seq:{seq}", saved.step));
+            let how = match saved.shared {
+                0 => String::new(),
+                shared => format!(", rank 0 wrote {} bytes and shared {shared}", saved.bytes),
+            };
+            self.say(&format!("saved  step {} as seq:{seq}{how}", saved.step));
         }
         let save = Save {
             step: saved.step,
             bytes: saved.bytes,
+            shared: saved.shared,
             stage_seconds: saved.staging.as_secs_f64(),
             write_seconds: saved.writing.as_secs_f64(),
             commit_seconds: saved.committing.as_secs_f64(),

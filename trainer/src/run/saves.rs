@@ -11,7 +11,7 @@ use super::{
     rank::Rank,
     report::{Report, SaveReport, Verdict},
 };
-use crate::{Error, ErrorKind, Result, checkpoint::Saved, config::OnSaveFailure, transport::Purpose};
+use crate::{Error, ErrorKind, Result, checkpoint::Outcome, config::OnSaveFailure, transport::Purpose};
 
 impl Rank<'_> {
     pub(super) fn save_if_due(&mut self, last: bool) -> Result<()> {
@@ -33,14 +33,15 @@ impl Rank<'_> {
     }
 
     /// Takes the outcome of a save: for the observer, and for the next report.
-    pub(super) fn note_save(&mut self, outcome: Result<Saved>) {
-        match outcome {
+    pub(super) fn note_save(&mut self, outcome: Outcome) {
+        let Outcome { step, result } = outcome;
+        match result {
             Ok(saved) => {
-                self.reports.push(SaveReport { step: saved.step, sequence: saved.sequence, failure: None });
+                self.reports.push(SaveReport { step, sequence: saved.sequence, failure: None });
                 self.saved.push_back(saved);
             }
             Err(error) => {
-                let (step, failure) = (self.run.step, Some(error.to_string()));
+                let failure = Some(error.to_string());
                 self.reports.push(SaveReport { step, sequence: None, failure });
             }
         }
@@ -65,8 +66,8 @@ impl Rank<'_> {
 
     /// Policy for saves that failed, the same on all ranks.
     fn failed(&mut self, failures: &[(usize, u64, String)]) -> Result<()> {
+        failures.iter().for_each(|(_, step, _)| self.saver.hurry(*step));
         let Some((rank, _, why)) = failures.first() else { return Ok(()) };
-        self.saver.hurry();
         let text = format!("a save failed on rank {rank}: {why}");
         match self.job.config.config.checkpoint.on_save_failure {
             OnSaveFailure::Continue => self.observer.warn(&format!("{text}; the checkpoint before stays")),

@@ -16,6 +16,11 @@ use crate::{
     transport::Limits,
 };
 
+mod saves;
+
+/// How late rank 1 is with its part of a save that is slowed down: longer than parts are waited for that will hardly come.
+const LATE: Duration = Duration::from_millis(3500);
+
 /// Losses (bits) by step, as rank 0 saw them.
 type Curve = Arc<Mutex<Vec<(u64, u32)>>>;
 
@@ -57,7 +62,13 @@ impl Observer for Watcher {
         Ok(())
     }
     fn speaker(&self) -> Arc<dyn Fn(&str) + Send + Sync> {
-        Arc::new(|_| ())
+        // Whoever says that its first blob is there is on a save's thread: rank 1 is late with its part.
+        let late = (self.rank == 1).then_some(LATE);
+        Arc::new(move |line| {
+            if let Some(late) = late.filter(|_| line.contains("wrote its first blob")) {
+                std::thread::sleep(late);
+            }
+        })
     }
 }
 
@@ -366,41 +377,4 @@ fn a_run_with_compressed_checkpoints_goes_on_to_the_bit_and_they_say_how_they_ar
     again.summary.unwrap();
     assert_eq!((again.begun[0].step, again.warnings), (2, vec![]));
     assert_eq!([first.curve, again.curve].concat(), whole);
-}
-
-#[test]
-fn a_save_that_shares_does_not_write_again_what_has_not_changed() {
-    let bytes = |saved: &[Saved], step| {
-        let of_step = saved.iter().filter(|it| it.step == step);
-        of_step.fold((0, 0), |(bytes, shared), it| (bytes + it.bytes, shared + it.shared))
-    };
-    for (share, rate) in [("true", "0.0"), ("true", "1e-3"), ("false", "0.0")] {
-        let place = Place::new();
-        // Without a rate weights stay as they are, and moments don't.
-        let settings = |steps, mesh| {
-            [
-                ("checkpoint.share", share),
-                ("optimizer.lr", rate),
-                ("model.dim", "128"),
-                ("training.steps", steps),
-                ("parallelism.mesh", mesh),
-            ]
-        };
-        let first = place.run(&settings("2", "1x1x1"));
-        first.summary.unwrap();
-        let before = weights(&place);
-        let (all, _) = bytes(&first.saved, 2);
-        let again = place.run(&settings("4", "1x1x1"));
-        again.summary.unwrap();
-        let (written, shared) = bytes(&again.saved, 4);
-        // But for the headers of files.
-        assert!((written + shared).abs_diff(all) < 4096, "{share} {rate}: {written} + {shared}, {all}");
-        // Embedding and head: smaller tensors are always written.
-        let expected = if share == "true" && rate == "0.0" { 2 * 256 * 128 * 4 } else { 0 };
-        assert_eq!(shared, expected, "{share} {rate}: {shared} of {all}");
-        assert_eq!(weights(&place) == before, rate == "0.0");
-        let moved = place.run(&settings("6", "2x1x2"));
-        moved.summary.unwrap();
-        assert_eq!((moved.begun[0].step, moved.warnings), (4, vec![]));
-    }
 }
