@@ -27,6 +27,9 @@ use crate::{Error, Result};
 /// as many heads or fewer, each of which serves as many neighbouring query heads; gives the shape of the queries. Queries
 /// and keys are turned by `turns`, cosines and sines `[length, 1, dim / 2, 2]`, if there are any.
 ///
+/// Until backward is done, none of these tensors nor what comes out may be changed in place: backward reads them again, and
+/// autograd, which would refuse, does not know that.
+///
 /// # Errors
 /// `Internal` for shapes that do not go together; what libtorch refuses.
 pub fn causal(queries: &Tensor, keys: &Tensor, values: &Tensor, turns: Option<&Tensor>) -> Result<Tensor> {
@@ -101,7 +104,7 @@ fn own(
         inputs: saved.inputs()?,
         mixed: write(&mut mixed, sizes.elements())?,
         sums: &mut sums,
-    });
+    })?;
     let out = mixed.f_detach()?;
     let backward = move |grads: Vec<Option<Tensor>>| {
         let Some(grad) = grads.into_iter().next().flatten() else { return Ok(vec![None, None, None]) };
@@ -112,7 +115,8 @@ fn own(
     Ok(mixed)
 }
 
-/// What backward needs of the inputs: contiguous, f32, on the processor.
+/// What backward needs of the inputs: contiguous, f32, on the processor. Where they were so before, the memory is theirs: see
+/// [`causal`] about changes.
 struct Saved {
     sizes: Sizes,
     queries: Tensor,
@@ -145,12 +149,12 @@ impl Saved {
             queries: write(&mut queries, all)?,
             keys: write(&mut keys, shared)?,
             values: write(&mut values, shared)?,
-        });
+        })?;
         Ok([queries, keys, values])
     }
 }
 
-/// Memory of this shape that nobody has written to.
+/// Memory of this shape that nobody has written to: the caller's work writes every element, before any is read.
 fn fresh(like: &Tensor) -> Result<Tensor> {
     Ok(Tensor::f_empty(like.size(), (Kind::Float, Device::Cpu))?)
 }
@@ -162,15 +166,19 @@ fn checked(tensor: &Tensor, elements: usize) -> Result<*mut f32> {
     Ok(tensor.data_ptr().cast())
 }
 
-/// The tensor's elements. Nobody writes to them meanwhile: inputs and results of operations are never changed in place.
+/// The tensor's elements.
 fn read(tensor: &Tensor, elements: usize) -> Result<&[f32]> {
-    // SAFETY: the tensor has so many elements of this type, side by side, and lives as long as the slice.
+    // SAFETY: the tensor has so many elements of this type, side by side, and lives as long as the slice; each was written by
+    // whoever made the tensor. Nobody writes to them meanwhile: what is read here are inputs, the result and its gradient,
+    // which belong to this thread's graph, and `Forward` and `Backward` write to tensors of `fresh` alone.
     checked(tensor, elements).map(|at| unsafe { std::slice::from_raw_parts(at, elements) })
 }
 
 /// The elements of a tensor that nobody else has.
 fn write(tensor: &mut Tensor, elements: usize) -> Result<&mut [f32]> {
-    // SAFETY: as above; `fresh` made it, and it was not given on yet. Any bits are an f32.
+    // SAFETY: as above, but that nothing was written yet: `fresh` made it, and it was not given on, so that nobody else reads or
+    // writes. `Forward` and `Backward` write each element (every sequence, position and head, the whole width) and read none
+    // of them; where they are not run, the tensor is dropped with the error. Any bits are an f32.
     checked(tensor, elements).map(|at| unsafe { std::slice::from_raw_parts_mut(at, elements) })
 }
 

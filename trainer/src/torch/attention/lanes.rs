@@ -1,9 +1,14 @@
 //! [`Lanes`]: f32 side by side in a register, and the choice of the widest that the processor has.
 //!
 //! Invariants: every kind of lanes gives the same bits, lane by lane; code with lanes of an instruction set runs only
-//! where that was found, by [`Width::run`] alone.
+//! where that was found, by [`Width::run`] alone; elsewhere that is an error.
 
 #![expect(unsafe_code, reason = "instructions that not every processor has")]
+
+#[cfg(test)]
+mod plain;
+
+use crate::{Error, Result};
 
 /// As many values as one register holds.
 pub(super) trait Lanes: Copy {
@@ -16,7 +21,7 @@ pub(super) trait Lanes: Copy {
     fn add(self, other: Self) -> Self;
     fn sub(self, other: Self) -> Self;
     fn mul(self, other: Self) -> Self;
-    /// The larger one; `other`, if either is NaN.
+    /// The larger one; `other`, if either is NaN or both are zeros.
     fn max(self, other: Self) -> Self;
     /// `self · factor + sum`, rounded once.
     fn mul_add(self, factor: Self, sum: Self) -> Self;
@@ -52,10 +57,34 @@ pub(super) trait Work {
 /// Lanes that this processor has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Width {
+    /// Of no instruction set: what the others are compared with.
+    #[cfg(test)]
+    Plain,
     /// AVX2 and FMA.
     Eight,
     /// AVX-512.
     Sixteen,
+}
+
+impl Width {
+    /// Does it.
+    ///
+    /// # Errors
+    /// `Internal` for a width that was not found: nothing is done then.
+    pub(super) fn run<W: Work>(self, work: W) -> Result<()> {
+        #[cfg(test)]
+        if self == Self::Plain {
+            work.run::<[f32; 16], 4>();
+            return Ok(());
+        }
+        if !Self::found().contains(&self) {
+            return Err(Error::internal(format!(
+                "attention on {self:?} lanes, which this processor has not"
+            )));
+        }
+        self.run_found(work);
+        Ok(())
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -157,12 +186,11 @@ mod x86 {
                 .collect()
         }
 
-        /// Does it. Nothing, for a width that was not found.
-        pub(in crate::torch::attention) fn run<W: Work>(self, work: W) {
-            if !Self::found().contains(&self) {
-                return;
-            }
+        /// For [`Width::run`] alone, which has looked whether this width was found.
+        pub(super) fn run_found<W: Work>(self, work: W) {
             match self {
+                #[cfg(test)]
+                Self::Plain => {}
                 // SAFETY: found.
                 Self::Eight => unsafe { eight(work) },
                 // SAFETY: found.
@@ -178,5 +206,6 @@ impl Width {
         Vec::new()
     }
 
-    pub(in crate::torch::attention) fn run<W: Work>(self, _: W) {}
+    #[expect(clippy::needless_pass_by_value, reason = "as where there are lanes")]
+    fn run_found<W: Work>(self, _: W) {}
 }

@@ -1,9 +1,14 @@
 //! Attention against autograd in double precision, head by head, at widths and lengths that fill no tile.
 
+mod speed;
+
 use proptest::prelude::*;
 use tch::Tensor;
 
-use super::*;
+use super::{
+    lanes::{Lanes, Work},
+    *,
+};
 
 /// Values in -1..1 that are a function of the seed.
 fn noise(shape: &[i64], seed: u64) -> Tensor {
@@ -56,8 +61,9 @@ fn distance(a: &Tensor, b: &Tensor) -> f64 {
     (a.to_kind(Kind::Double) - b.to_kind(Kind::Double)).abs().max().double_value(&[])
 }
 
+/// The plain one first, which is always there.
 fn widths() -> Vec<Width> {
-    Width::found()
+    [vec![Width::Plain], Width::found()].concat()
 }
 
 fn with(width: Width, turns: Option<&Tensor>) -> impl Fn(&Tensor, &Tensor, &Tensor) -> Result<Tensor> {
@@ -94,7 +100,8 @@ proptest! {
 
 #[test]
 fn instruction_sets_agree_to_the_bit() {
-    for case in [Case(1, 33, 4, 2, 16), Case(2, 64, 2, 2, 24), Case(1, 70, 3, 1, 64)] {
+    for case in [Case(1, 33, 4, 2, 16), Case(2, 64, 2, 2, 24), Case(1, 70, 3, 1, 64), Case(1, 45, 2, 1, 128)]
+    {
         let turns = turns(case.1, case.4);
         let all = widths()
             .into_iter()
@@ -103,6 +110,40 @@ fn instruction_sets_agree_to_the_bit() {
         for pair in all.windows(2) {
             assert!(pair[0].iter().zip(&pair[1]).all(|(a, b)| a.equal(b)), "{case:?}");
         }
+    }
+}
+
+#[test]
+fn wide_heads_have_the_results_and_gradients_of_double_precision_too() {
+    for dim in [64, 128] {
+        let case = Case(1, 100, 4, 2, dim);
+        let turns = turns(100, dim);
+        let exact = case.inputs().map(|it| it.to_kind(Kind::Double));
+        let grad = case.grad().to_kind(Kind::Double);
+        let expected = both_ways(&exact, &grad, &|q, k, v| libtorch(q, k, v, Some(&turns)));
+        for width in widths() {
+            let found = both_ways(&case.inputs(), &case.grad(), &with(width, Some(&turns)));
+            for (what, (found, expected)) in found.iter().zip(&expected).enumerate() {
+                let far = distance(found, expected);
+                assert!(far < 5e-5, "heads of {dim}, {width:?}, tensor {what} is off by {far}");
+            }
+        }
+    }
+}
+
+#[test]
+fn lanes_that_the_processor_has_not_are_an_error_and_nothing_is_done() {
+    struct Notes<'a>(&'a mut usize);
+    impl Work for Notes<'_> {
+        fn run<L: Lanes, const ROWS: usize>(self) {
+            *self.0 = L::COUNT;
+        }
+    }
+    for (width, count) in [(Width::Plain, 16), (Width::Eight, 8), (Width::Sixteen, 16)] {
+        let mut done = 0;
+        let result = width.run(Notes(&mut done));
+        let there = widths().contains(&width);
+        assert_eq!((result.is_ok(), done), (there, if there { count } else { 0 }), "{width:?}");
     }
 }
 
