@@ -1,8 +1,9 @@
 //! [`causal`]: causal attention of many heads, with rotary positions: one node forward and back.
 //!
-//! On processors with AVX2 or AVX-512, f32 takes a way of its own, about three times as fast as libtorch's for narrow
-//! heads: tiles of queries whose scores stay in cache, turned while they are read (`tile`, `heads`). Everything else
-//! takes libtorch's operations.
+//! On processors with AVX2 or AVX-512, f32 takes a way of its own: tiles of queries whose scores stay in cache, turned
+//! while they are read (`tile`, `heads`). Everything else takes libtorch's operations. By `tests/speed.rs`, forward and
+//! back on one thread of a processor with both, the own way is 1.6 to 2.2 times as fast as libtorch's for heads of 16 and
+//! 1.5 times for heads of 128 with AVX-512; 1.4 to 1.6 times, and as fast within a tenth or better, with AVX2.
 //!
 //! Invariants: a head's result depends on that head alone, so that it is the same however heads are shared out; both
 //! instruction sets give the same bits; nothing is kept for backward but the inputs, what came out, and a number for each
