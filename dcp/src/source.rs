@@ -45,6 +45,11 @@ pub trait Source: Send + Sync + fmt::Debug {
         Ok(None)
     }
 
+    /// Whether its bytes come through a network, so that a thread that reads waits most of the time; see [`crate::engine::threads`].
+    fn waits(&self) -> bool {
+        false
+    }
+
     /// Facts for people that have no place in the catalog, each with its label: which record committed it, what proves
     /// its bytes. In the order to show.
     fn facts(&self) -> Vec<(&'static str, String)> {

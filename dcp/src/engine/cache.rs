@@ -113,6 +113,28 @@ impl Cache {
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+        self.load(state, key, len, load)
+    }
+
+    /// Has the piece of `len` bytes read by `load`, unless it is here or on its way.
+    pub(crate) fn bring(
+        &self,
+        key: Key,
+        len: usize,
+        load: impl FnOnce(&mut Vec<u8>) -> Result<()>,
+    ) -> Result<()> {
+        let state = self.lock();
+        if state.slots.contains_key(&key) { Ok(()) } else { self.load(state, key, len, load).map(drop) }
+    }
+
+    /// Reads a piece that nobody has.
+    fn load(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        key: Key,
+        len: usize,
+        load: impl FnOnce(&mut Vec<u8>) -> Result<()>,
+    ) -> Result<Block> {
         let mut buffer = state.make_room(len, self.capacity);
         state.slots.insert(key, Slot::Loading);
         drop(state);

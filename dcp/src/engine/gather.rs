@@ -10,10 +10,10 @@ use reshard::Region;
 use smallvec::SmallVec;
 
 use super::{
-    reader::{Cells, Cursor},
+    reader::{Cells, Cursor, LONG},
     tensors::{Part, Tensor},
 };
-use crate::{Error, Result};
+use crate::{Error, FileId, Result};
 
 /// One dimension of a copy: how many cells, and the bytes from one to the next on both sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,10 +36,14 @@ pub(crate) fn gather(
     if tensor.grid.bytes_of(region) != dst.len() as u64 {
         return Err(Error::internal(format!("{} bytes for region {region} of width {width}", dst.len())));
     }
+    if cursor.reads_ahead() {
+        let pieces = short_pieces(cursor, tensor, region)?;
+        cursor.bring(&pieces)?;
+    }
     let mut filled = 0_u64;
     for (part, shared) in tensor.sharing(region) {
         filled = filled.saturating_add(shared.elements());
-        copy(cursor, tensor, part, &shared, region, dst)?;
+        Route::new(cursor, tensor, part, &shared, region)?.copy(cursor, dst)?;
     }
     if filled == region.elements() {
         return Ok(());
@@ -49,32 +53,74 @@ pub(crate) fn gather(
     Err(Error::corrupt(format!("chunks {problem} {}", tensor.grid.elements(region))))
 }
 
-/// Copies `shared`, a box that `part` holds, to its place in `dst`, which holds `region`.
-fn copy(
-    cursor: &mut Cursor<'_, '_>,
-    tensor: &Tensor,
-    part: &Part,
-    shared: &Region,
-    region: &Region,
-    dst: &mut [u8],
-) -> Result<()> {
-    let width = tensor.grid.width;
-    let packed = Shape::new(region.extents()).row_major_strides().unwrap_or_default();
-    let steps = packed.iter().map(|step| step.saturating_mul(width));
-    let starts = shared.offsets().iter().zip(region.offsets()).map(|(at, base)| at - base);
-    let to = starts.zip(steps.clone()).map(|(at, step)| at.saturating_mul(step)).fold(0, u64::saturating_add);
-    let axes = axes(shared.extents(), &part.strides, &steps.collect::<SmallVec<[u64; 4]>>());
-    let (run, inner, outer) = split(&axes, width);
-    let from = part.first_byte(shared);
-    let mode = Mode::choose(cursor, part, &axes, run, width)?.from(from);
-    walk(outer, from, to, &mut |from, to| {
-        let out = dst.get_mut(usize::try_from(to).unwrap_or(usize::MAX)..);
-        let out = out.ok_or_else(|| Error::internal("a copy leaves its buffer"))?;
-        match inner {
-            None => mode.run(cursor, part, from, out, run),
-            Some(axis) => mode.cells(cursor, part, from, out, axis, width),
+/// Pieces of files that short runs of a box lie in, in order, each once in a row.
+fn short_pieces(cursor: &Cursor<'_, '_>, tensor: &Tensor, region: &Region) -> Result<Vec<(FileId, usize)>> {
+    let mut pieces = Vec::new();
+    for (part, shared) in tensor.sharing(region) {
+        let route = Route::new(cursor, tensor, part, &shared, region)?;
+        let (run, inner, outer) = route.split();
+        if !matches!(route.mode, Mode::Pieces) || run >= LONG as u64 {
+            continue;
         }
-    })
+        let cells = |axis: Axis| axis.src.saturating_mul(axis.extent.saturating_sub(1));
+        let span = run.saturating_add(inner.map_or(0, cells));
+        walk(outer, route.from, 0, &mut |from, _| {
+            let touched = cursor.pieces(part.file, from..from.saturating_add(span))?;
+            let seen = pieces.last().copied();
+            pieces.extend(touched.map(|piece| (part.file, piece)).filter(|it| Some(*it) != seen));
+            Ok(())
+        })?;
+    }
+    Ok(pieces)
+}
+
+/// The way of a box that `part` holds to its place in a buffer.
+struct Route<'p> {
+    part: &'p Part,
+    axes: Axes,
+    mode: Mode,
+    /// First byte in the part's file, and in the buffer.
+    from: u64,
+    to: u64,
+    width: u64,
+}
+
+impl<'p> Route<'p> {
+    /// Of `shared`, which `part` holds, in a buffer that holds `region`.
+    fn new(
+        cursor: &Cursor<'_, '_>,
+        tensor: &Tensor,
+        part: &'p Part,
+        shared: &Region,
+        region: &Region,
+    ) -> Result<Self> {
+        let width = tensor.grid.width;
+        let packed = Shape::new(region.extents()).row_major_strides().unwrap_or_default();
+        let steps = packed.iter().map(|step| step.saturating_mul(width));
+        let starts = shared.offsets().iter().zip(region.offsets()).map(|(at, base)| at - base);
+        let to = starts.zip(steps.clone()).map(|(at, step)| at.saturating_mul(step));
+        let to = to.fold(0, u64::saturating_add);
+        let axes = axes(shared.extents(), &part.strides, &steps.collect::<SmallVec<[u64; 4]>>());
+        let from = part.first_byte(shared);
+        let mode = Mode::choose(cursor, part, &axes, split(&axes, width).0, width)?.from(from);
+        Ok(Self { part, axes, mode, from, to, width })
+    }
+
+    fn split(&self) -> (u64, Option<Axis>, &[Axis]) {
+        split(&self.axes, self.width)
+    }
+
+    fn copy(&self, cursor: &mut Cursor<'_, '_>, dst: &mut [u8]) -> Result<()> {
+        let (run, inner, outer) = self.split();
+        walk(outer, self.from, self.to, &mut |from, to| {
+            let out = dst.get_mut(usize::try_from(to).unwrap_or(usize::MAX)..);
+            let out = out.ok_or_else(|| Error::internal("a copy leaves its buffer"))?;
+            match inner {
+                None => self.mode.run(cursor, self.part, from, out, run),
+                Some(axis) => self.mode.cells(cursor, self.part, from, out, axis, self.width),
+            }
+        })
+    }
 }
 
 /// How short runs are read.

@@ -49,7 +49,7 @@ mod tests;
 pub(crate) use tests::testing;
 
 pub use forecast::Forecast;
-pub use options::{LEAST_MEMORY, Report, RunOptions, Verify};
+pub use options::{LEAST_MEMORY, Report, RunOptions, Verify, threads};
 pub use plan::{CopyPlan, SourceRef};
 pub use read::{RegionReader, read_region};
 pub use rows::{RowMap, RowRun};

@@ -5,7 +5,7 @@ use std::{num::NonZeroUsize, thread};
 use fqn::TensorId;
 use serde::Serialize;
 
-use crate::{Error, Result, fingerprint::Fingerprint};
+use crate::{Error, Result, Source, fingerprint::Fingerprint};
 
 /// Least memory that work is done in: blocks for one thread and some for the cache, with room to spare.
 pub const LEAST_MEMORY: u64 = 16 << 20;
@@ -19,6 +19,17 @@ pub enum Verify {
     /// Every block against its SHA-256 and every record read in full against its CRC-32, where the source has them.
     #[default]
     Records,
+}
+
+/// Threads that read through a network, where nobody says how many: with 1 MiB on its way to each, a connection of 20 ms to the first byte
+/// still moves several hundred MB/s. They take a core each only for what they prove.
+const WAITING: NonZeroUsize = NonZeroUsize::MIN.saturating_add(15);
+
+/// Threads for work on these sources: one a core, and more where they wait for a network.
+#[must_use]
+pub fn threads(sources: &[&dyn Source]) -> NonZeroUsize {
+    let cores = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    if sources.iter().any(|source| source.waits()) { cores.max(WAITING) } else { cores }
 }
 
 /// What work may use.
@@ -38,7 +49,7 @@ impl Default for RunOptions {
     fn default() -> Self {
         Self {
             max_memory: 512 << 20,
-            threads: thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
+            threads: threads(&[]),
             verify: Verify::Records,
             open_files: NonZeroUsize::MIN.saturating_add(255),
         }

@@ -7,6 +7,8 @@
 //!  short runs ──► Cursor ──────┴─► Cache (one thread reads a piece, proves it) ─┘
 //! ```
 //!
+//! Where reads wait for a network, the pieces of a box are brought into the cache first, by all threads that want some of them.
+//!
 //! Pieces of compressed files are their blocks: read as stored, proven, decoded into the buffer that they are for.
 //!
 //! Invariants: with [`Verify::Records`] no byte that a block table covers is handed out unproven; a record's bytes are
@@ -17,7 +19,7 @@ use std::{
     ops::Range,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -30,7 +32,7 @@ use super::{
 use crate::{CrcRecord, Error, FileId, Result, codec::Decoder, digest::BlockTable, source::Source};
 
 /// Runs from here on are read straight into the target's buffer.
-const LONG: usize = 64 << 10;
+pub(super) const LONG: usize = 64 << 10;
 
 /// Most bytes that are read ahead of a short run, where no cache helps.
 const WINDOW: u64 = 1 << 20;
@@ -57,6 +59,8 @@ pub(crate) struct Reader<'a> {
     shared: bool,
     /// For compressed blocks; as many as threads have needed at a time.
     decoding: Mutex<Vec<Decoding>>,
+    /// Which piece a thread that reads ahead begins with: each time another.
+    turn: AtomicUsize,
     bytes: AtomicU64,
     reads: AtomicU64,
     verified: AtomicU64,
@@ -91,6 +95,7 @@ impl<'a> Reader<'a> {
             cache: Cache::new(cache),
             shared,
             decoding: Mutex::default(),
+            turn: AtomicUsize::new(0),
             bytes: AtomicU64::new(0),
             reads: AtomicU64::new(0),
             verified: AtomicU64::new(0),
@@ -251,6 +256,20 @@ impl<'a> Reader<'a> {
         self.cache.get((file.0, piece), len, |buffer| self.whole(file, checks, piece..piece + 1, buffer))
     }
 
+    /// Has pieces read that are to be taken from the cache right after. Threads that want the same ones divide them up, since each begins at
+    /// another and leaves out what is on its way: through a network, one wait instead of one for each piece.
+    pub(crate) fn bring(&self, pieces: &[(FileId, usize)]) -> Result<()> {
+        let first = self.turn.fetch_add(1, Ordering::Relaxed).checked_rem(pieces.len()).unwrap_or(0);
+        let (later, now) = pieces.split_at(first);
+        for (file, piece) in now.iter().chain(later) {
+            let checks = self.checks(*file)?;
+            let range = piece_range(&checks, *piece)?;
+            let load = |buffer: &mut Vec<u8>| self.whole(*file, &checks, *piece..*piece + 1, buffer);
+            self.cache.bring((file.0, *piece), take(range.end - range.start, usize::MAX), load)?;
+        }
+        Ok(())
+    }
+
     /// Bytes straight from the source, counted.
     pub(crate) fn raw(&self, file: FileId, offset: u64, dst: &mut [u8]) -> Result<()> {
         self.count(dst);
@@ -404,6 +423,24 @@ impl<'r, 'a> Cursor<'r, 'a> {
             done = done.saturating_add(fit.max(1) as u64);
         }
         Ok(())
+    }
+
+    /// Whether pieces are worth reading ahead: they are shared, and each is waited for.
+    pub(crate) fn reads_ahead(&self) -> bool {
+        self.reader.shared && self.reader.source.waits()
+    }
+
+    /// The pieces of `file` that a range touches.
+    pub(crate) fn pieces(&self, file: FileId, range: Range<u64>) -> Result<Range<usize>> {
+        let checks = self.reader.checks(file)?;
+        let last = range.end.saturating_sub(1).max(range.start);
+        Ok(checks.cuts.at(range.start)..checks.cuts.at(last).saturating_add(1))
+    }
+
+    /// See [`Reader::bring`].
+    pub(crate) fn bring(&mut self, pieces: &[(FileId, usize)]) -> Result<()> {
+        self.leave();
+        self.reader.bring(pieces)
     }
 
     /// Whether pieces serve short runs of `file`: others want their rest too, or a block is what proves them.

@@ -2,6 +2,7 @@
 
 mod coded;
 pub(crate) mod testing;
+mod waiting;
 
 use std::{num::NonZeroUsize, sync::Arc};
 

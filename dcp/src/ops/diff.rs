@@ -18,7 +18,6 @@ use std::{
         Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
-    thread,
 };
 
 use fqn::{Entry, Role, TensorId, pattern::Pattern};
@@ -35,6 +34,7 @@ use crate::{
         gather::gather,
         reader::{Cursor, Reader},
         tensors::Tensors,
+        threads,
     },
 };
 
@@ -67,13 +67,12 @@ pub struct DiffOptions {
 
 impl Default for DiffOptions {
     fn default() -> Self {
-        let threads = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         Self {
             level: Level::Values,
             renamed: HashMap::new(),
             roles: None,
             names: None,
-            threads,
+            threads: threads(&[]),
             max_memory: 512 << 20,
         }
     }

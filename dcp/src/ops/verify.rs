@@ -17,7 +17,7 @@ mod payload;
 mod subset;
 mod targets;
 
-use std::{num::NonZeroUsize, thread};
+use std::num::NonZeroUsize;
 
 use fqn::Entry;
 use reshard::Region;
@@ -25,7 +25,7 @@ use serde::Serialize;
 
 use crate::{
     Cancel, Chunks, Finding, FindingCode, Progress, Result, Severity, Source,
-    engine::{cover::Cover, grid::Grid},
+    engine::{cover::Cover, grid::Grid, threads},
 };
 
 use payload::Payload;
@@ -44,7 +44,7 @@ pub struct VerifyOptions {
 
 impl Default for VerifyOptions {
     fn default() -> Self {
-        Self { threads: thread::available_parallelism().unwrap_or(NonZeroUsize::MIN), subset: Subset::All }
+        Self { threads: threads(&[]), subset: Subset::All }
     }
 }
 

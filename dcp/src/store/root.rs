@@ -134,6 +134,12 @@ impl Root {
         &self.name
     }
 
+    /// Whether a call waits for the network.
+    #[must_use]
+    pub fn waits(&self) -> bool {
+        self.waiter != Waiter::Inside
+    }
+
     /// The name of an object with that of the root, for messages.
     #[must_use]
     pub fn full_name(&self, path: &ObjectPath) -> String {

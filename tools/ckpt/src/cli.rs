@@ -77,7 +77,7 @@ pub(crate) struct Global {
     #[arg(long, global = true, value_parser = output::units::parse_bytes, default_value = DEFAULT_MEMORY)]
     #[arg(value_name = "SIZE", env = "CKPT_MAX_MEMORY", help_heading = "Performance")]
     pub(crate) max_memory: u64,
-    /// Threads; all cores when not given.
+    /// Threads; when not given, one for each core, or 16 that read from a bucket.
     #[arg(short, long, global = true, value_name = "N", env = "CKPT_JOBS", help_heading = "Performance")]
     pub(crate) jobs: Option<NonZeroUsize>,
 }

@@ -113,6 +113,10 @@ impl Source for NativeSource {
         self.files.read_exact_at(file, offset, buf)
     }
 
+    fn waits(&self) -> bool {
+        self.root.waits()
+    }
+
     fn read_stored_at(&self, file: FileId, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.files.read_stored_at(file, offset, buf)
     }

@@ -1,5 +1,6 @@
 //! `ckpt` on a bucket, from end to end.
 
+use std::any::Any;
 use std::process::{Command, Output};
 
 use serde_json::Value;
@@ -8,19 +9,20 @@ use stores::{BUCKET, Moto};
 const DCP: &str = "torch_dcp/fsdp2_tp2";
 
 /// A server, an empty folder to run in, and what the command is told.
-struct Place {
-    environment: Vec<(String, String)>,
-    folder: tempfile::TempDir,
-    _server: Moto,
+pub(crate) struct Place {
+    pub(crate) environment: Vec<(String, String)>,
+    pub(crate) folder: tempfile::TempDir,
+    _server: Box<dyn Any>,
 }
 
 impl Place {
     fn new() -> Self {
-        Self::with(Moto::start().unwrap_or_else(|error| panic!("{error}")))
+        let server = Moto::start().unwrap_or_else(|error| panic!("{error}"));
+        Self::with(server.environment(), server)
     }
 
-    fn with(server: Moto) -> Self {
-        Self { environment: server.environment(), folder: tempfile::tempdir().unwrap(), _server: server }
+    pub(crate) fn with(environment: Vec<(String, String)>, server: impl Any) -> Self {
+        Self { environment, folder: tempfile::tempdir().unwrap(), _server: Box::new(server) }
     }
 
     fn run(&self, arguments: &[&str]) -> Output {
@@ -33,7 +35,7 @@ impl Place {
     }
 
     /// What it answers as JSON.
-    fn json(&self, arguments: &[&str]) -> Value {
+    pub(crate) fn json(&self, arguments: &[&str]) -> Value {
         let output = self.run(&[arguments, &["--json"]].concat());
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success(), "ckpt {arguments:?}: {}\n{out}{err}", output.status);
@@ -113,7 +115,8 @@ fn what_is_not_in_a_bucket_is_not_found_and_other_things_are_left_alone() {
 
 #[test]
 fn wrong_credentials_end_with_the_code_for_access() {
-    let place = Place::with(Moto::start_strict().unwrap_or_else(|error| panic!("{error}")));
+    let server = Moto::start_strict().unwrap_or_else(|error| panic!("{error}"));
+    let place = Place::with(server.environment(), server);
     for arguments in
         [&["inspect", &root("x")][..], &["convert", &fixture(DCP), &root("x")], &["verify", &root("x")]]
     {

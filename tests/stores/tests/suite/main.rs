@@ -6,6 +6,7 @@
 mod cli;
 mod conformance;
 mod failures;
+mod reshard;
 
 use std::time::Duration;
 

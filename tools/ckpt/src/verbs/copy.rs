@@ -110,7 +110,7 @@ fn one(
     }
     let run = RunOptions {
         max_memory: context.global.max_memory,
-        threads: verify::threads(context),
+        threads: verify::threads(context, &[&source]),
         ..RunOptions::default()
     };
     let report = copy(&source, root, options, &run, &*context.progress, &context.cancel).place(&name);

@@ -49,7 +49,7 @@ pub(super) fn run(context: &Context<'_>, args: &cli::Diff) -> Result<exit::Code>
         },
         roles: roles(args.only, [a.source.catalog(), b.source.catalog()]),
         names: names(args)?,
-        threads: verify::threads(context),
+        threads: verify::threads(context, &[&*a.source, &*b.source]),
         max_memory: context.global.max_memory,
         ..DiffOptions::default()
     };

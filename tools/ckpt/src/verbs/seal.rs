@@ -64,7 +64,7 @@ pub(super) fn run(context: &Context<'_>, args: &cli::Seal) -> Result<exit::Code>
     };
     let run = RunOptions {
         max_memory: context.global.max_memory,
-        threads: verify::threads(context),
+        threads: verify::threads(context, &[&*opened.source]),
         ..RunOptions::default()
     };
     let root = Root::create(&into, &Stores::new()).place(&into)?;

@@ -7,7 +7,7 @@ use std::num::NonZeroUsize;
 use dcp::formats::{OpenOptions, Strictness};
 use dcp::ops::standing::Standing;
 use dcp::ops::verify::{Coverage, Subset, VerifyOptions, VerifyReport, verify};
-use dcp::{Catalog, Chunk, Chunks, Error, Finding, FindingCode, Format, Result, Severity};
+use dcp::{Catalog, Chunk, Chunks, Error, Finding, FindingCode, Format, Result, Severity, Source};
 use fqn::Entry;
 use serde::Serialize;
 
@@ -54,7 +54,7 @@ pub(super) fn run(context: &Context<'_>, args: &cli::Verify) -> Result<exit::Cod
     let record = args.record.then(|| recorder(&opened)).transpose()?;
     let part = args.subset.map_or(Subset::All, |part| part.subset(args.subset_seed));
     let subset = if args.structure_only { Subset::Nothing } else { part };
-    let options = VerifyOptions { threads: threads(context), subset };
+    let options = VerifyOptions { threads: threads(context, &[&*opened.source]), subset };
     let mut report = verify(&*opened.source, &options, &*context.progress, &context.cancel)?;
     // Causes before what follows from them: a missing file makes gaps.
     report.findings.sort_by_key(|finding| (std::cmp::Reverse(finding.severity), rank(finding.code)));
@@ -106,7 +106,7 @@ fn unprotected(catalog: &Catalog) -> u64 {
 
 /// What is wrong with an opened checkpoint, as a failure; nothing where it is sound.
 pub(super) fn prove(context: &Context<'_>, opened: &open::Opened) -> Result<VerifyReport> {
-    let options = VerifyOptions { threads: threads(context), ..VerifyOptions::default() };
+    let options = VerifyOptions { threads: threads(context, &[&*opened.source]), ..VerifyOptions::default() };
     let report = verify(&*opened.source, &options, &*context.progress, &context.cancel)?;
     let worst = report.findings.iter().find(|finding| finding.severity == Severity::Error);
     match worst {
@@ -326,7 +326,7 @@ impl Render for Verified {
     }
 }
 
-/// The threads that were asked for.
-pub(super) fn threads(context: &Context<'_>) -> NonZeroUsize {
-    context.global.jobs.unwrap_or_else(|| VerifyOptions::default().threads)
+/// The threads that were asked for, or those that suit these sources.
+pub(super) fn threads(context: &Context<'_>, sources: &[&dyn Source]) -> NonZeroUsize {
+    context.global.jobs.unwrap_or_else(|| dcp::engine::threads(sources))
 }

@@ -61,6 +61,10 @@ impl Source for View<'_> {
         self.base.blocks(self.file(file)?)
     }
 
+    fn waits(&self) -> bool {
+        self.base.waits()
+    }
+
     fn audit(&self) -> Result<Vec<Finding>> {
         Ok(Vec::new())
     }

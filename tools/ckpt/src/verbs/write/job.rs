@@ -161,7 +161,7 @@ impl<'a> Job<'a> {
             codecs: self.codec.cloned().unwrap_or_default(),
             stamp: opened.source.stamp()?,
             target: self.target_text(target),
-            run: run_options(context),
+            run: run_options(context, opened),
             ..Request::new(self.format)
         })
     }

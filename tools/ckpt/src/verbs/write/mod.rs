@@ -75,7 +75,7 @@ fn write(
     share: Share,
 ) -> Result<Outcome> {
     let mut sink = target.sink(job, opened, prepared, share)?;
-    let options = run_options(context);
+    let options = run_options(context, opened);
     let source = &*opened.source;
     let (progress, cancel) = (&*context.progress, &context.cancel);
     let done = engine::run_share(source, &mut *sink, &prepared.copy, &options, progress, cancel);
@@ -94,10 +94,10 @@ fn write(
 }
 
 /// With what the engine works.
-fn run_options(context: &Context<'_>) -> RunOptions {
+fn run_options(context: &Context<'_>, opened: &Opened) -> RunOptions {
     RunOptions {
         max_memory: context.global.max_memory,
-        threads: verify::threads(context),
+        threads: verify::threads(context, &[&*opened.source]),
         ..RunOptions::default()
     }
 }

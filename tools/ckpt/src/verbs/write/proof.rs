@@ -39,7 +39,7 @@ pub(super) fn prove(context: &Context<'_>, target: &str, report: &Report) -> Res
     let checked = verify::prove(context, &opened)?;
     let found = content::fingerprints(
         &*opened.source,
-        verify::threads(context),
+        verify::threads(context, &[&*opened.source]),
         context.global.max_memory,
         &*context.progress,
         &context.cancel,
