@@ -2,7 +2,7 @@
 
     measured.py COMMAND [ARGUMENT ...]
 
-All are of the command and the processes that it waited for. The last line that it printed is passed on as `said`. What others wrote before
+All are of the command and the processes that it waited for. What it printed is passed on as `said`. What others wrote before
 is flushed first, so that nobody is held up by the pages of the one before.
 """
 
@@ -21,9 +21,8 @@ def main():
     seconds = time.perf_counter() - began
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     unit = 1 if sys.platform == "darwin" else 1024
-    said = (done.stdout.strip().splitlines() or [""])[-1]
     print(json.dumps({
-        "code": done.returncode, "said": said, "seconds": seconds, "processor": used.ru_utime + used.ru_stime,
+        "code": done.returncode, "said": done.stdout.strip(), "seconds": seconds, "processor": used.ru_utime + used.ru_stime,
         "peak_bytes": used.ru_maxrss * unit,
     }))
 

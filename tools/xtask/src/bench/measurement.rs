@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub(super) struct Measured {
     /// Exit code.
     pub(super) code: i32,
-    /// The last line that it printed.
+    /// What it printed.
     pub(super) said: String,
     /// Wall time of the whole process.
     pub(super) seconds: f64,
@@ -27,9 +27,9 @@ impl Measured {
         serde_json::from_slice(line)
     }
 
-    /// The time that the command printed, which leaves out its start-up.
+    /// The time that the command printed last, which leaves out its start-up.
     pub(super) fn by_its_own_clock(&self) -> Option<f64> {
-        self.said.parse().ok()
+        self.said.lines().last()?.parse().ok()
     }
 }
 
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn the_last_line_is_read_whatever_comes_before_it() {
-        let output = b"noise\n{\"code\": 0, \"said\": \"1.25\", \"seconds\": 3.5, \"processor\": 4, \"peak_bytes\": 9}\n";
+        let output = b"noise\n{\"code\": 0, \"said\": \"loaded\\n1.25\", \"seconds\": 3.5, \"processor\": 4, \"peak_bytes\": 9}\n";
         let measured = Measured::read(output).unwrap();
         assert_eq!(measured.by_its_own_clock(), Some(1.25));
         assert_eq!((measured.code, measured.peak_bytes), (0, 9));
