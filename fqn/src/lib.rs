@@ -58,6 +58,7 @@ mod name;
 pub mod pattern;
 mod placement;
 pub mod preset;
+pub mod rank_state;
 pub mod region;
 mod registry;
 mod shape;

@@ -12,6 +12,10 @@
 //! [[rename]]
 //! match = "encoder.{**rest}"
 //! to = "{rest}"
+//!
+//! [[rank_state]]                          # state that every data rank has of its own: see `rank_state`
+//! match = "dataloader.token_buffer"
+//! how = "concat"
 //! ```
 //! Within a file the first rule that matches wins; user rules come before a preset's ([`Rules::before`]).
 //!
@@ -24,6 +28,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     AxisName, Fqn, PlacementError, PlacementRule, RegistryError, Shape, TensorId,
     pattern::{Pattern, PatternError, Template},
+    rank_state::{RankScheme, RankStateError},
 };
 
 mod apply;
@@ -114,6 +119,8 @@ pub struct Rules {
     pub rules: Vec<Rule>,
     /// Rename rules, first match wins.
     pub renames: Vec<Rename>,
+    /// What becomes of state that every data rank has of its own, first match wins.
+    pub rank_state: RankScheme,
 }
 
 /// A tensor that no rule covers.
@@ -218,6 +225,14 @@ pub enum RulesError {
         /// Why it can't have them.
         why: String,
     },
+    /// A rule for state of data ranks that is none.
+    #[error("line {line}: {source}")]
+    RankState {
+        /// Line.
+        line: usize,
+        /// Why.
+        source: RankStateError,
+    },
     /// A hole that the pattern doesn't fill.
     #[error("line {line}: {{{hole}}} in {to:?} is not captured by {pattern:?}")]
     Hole {
@@ -298,6 +313,7 @@ impl Rules {
     pub fn before(mut self, others: Self) -> Self {
         self.rules.extend(others.rules);
         self.renames.extend(others.renames);
+        self.rank_state = self.rank_state.before(others.rank_state);
         self.preset = others.preset.or(self.preset);
         self
     }

@@ -6,7 +6,10 @@ use toml::{
 };
 
 use super::{Parts, Preset, Rename, Rule, Rules, RulesError, Unit};
-use crate::pattern::{Pattern, Template};
+use crate::{
+    pattern::{Pattern, Template},
+    rank_state::{RankRule, RankScheme},
+};
 
 type Entry<'a, 'i> = (&'a Spanned<std::borrow::Cow<'i, str>>, &'a Spanned<DeValue<'i>>);
 
@@ -25,7 +28,14 @@ impl Rules {
                 "preset" => rules.preset = Some(reader.preset(value)?),
                 "rule" => rules.rules = reader.each(value, "rule", Reader::rule)?,
                 "rename" => rules.renames = reader.each(value, "rename", Reader::rename)?,
-                _ => return Err(reader.unknown(key, "rules file", &["rule", "rename", "preset"])),
+                "rank_state" => {
+                    rules.rank_state =
+                        RankScheme::new(reader.each(value, "rank_state", Reader::rank_rule)?);
+                }
+                _ => {
+                    let known = ["rule", "rename", "preset", "rank_state"];
+                    return Err(reader.unknown(key, "rules file", &known));
+                }
             }
         }
         Ok(rules)
@@ -128,6 +138,13 @@ impl Reader<'_> {
             return Err(RulesError::Hole { hole, to, pattern: pattern.to_string(), line });
         }
         Ok(Rename { pattern, to })
+    }
+
+    fn rank_rule(&self, value: &Spanned<DeValue<'_>>) -> Result<RankRule, RulesError> {
+        let fields = self.fields(value, "rank_state", &["match", "how"])?;
+        let ((pattern, line), (how, of_how)) = (self.needed(&fields, 0)?, self.needed(&fields, 1)?);
+        let how = how.parse().map_err(|source| RulesError::RankState { line: of_how, source })?;
+        RankRule::new(pattern, how).map_err(|source| RulesError::RankState { line, source })
     }
 
     fn preset(&self, value: &Spanned<DeValue<'_>>) -> Result<Preset, RulesError> {

@@ -116,6 +116,13 @@ impl Mesh {
         self.axis("pp").unwrap_or(1)
     }
 
+    /// Number of ranks that read data of their own: the extent of `dp`, or of `dp_replicate` and `dp_shard` together.
+    #[must_use]
+    pub fn data_ranks(&self) -> u64 {
+        // A factor of the number of ranks, which was bounded.
+        ["dp", "dp_replicate", "dp_shard"].iter().filter_map(|name| self.axis(name)).product()
+    }
+
     /// Position of the axis that a placement's `axis` means here: itself, or `dp_shard` for `dp`. `None` where the
     /// mesh lacks it, which then doesn't cut. `dp_replicate` replicates unless a rule names it.
     #[must_use]

@@ -82,6 +82,19 @@ fn a_wrong_number_of_ranks_is_named() {
 }
 
 #[test]
+fn data_ranks_are_those_of_the_data_parallel_axes_alone() {
+    for (text, data) in [
+        ("4x2x8", 4),
+        ("dp_replicate=2,dp_shard=4,ep=2,cp=3", 8),
+        ("dp_shard=4,tp=2", 4),
+        ("dp=3,dp_replicate=2", 6),
+        ("pp=2,tp=8", 1),
+    ] {
+        assert_eq!(mesh(text).data_ranks(), data, "{text}");
+    }
+}
+
+#[test]
 fn a_placement_on_dp_means_dp_shard_where_the_mesh_has_that() {
     let dp = fqn::AxisName::new("dp").unwrap();
     assert_eq!(mesh("dp_replicate=2,dp_shard=4").cutting(&dp), Some(1));
