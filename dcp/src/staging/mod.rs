@@ -61,14 +61,7 @@ impl Staging {
     /// `Conflict` when the target exists or another run of the same plan is at work; what the system says.
     pub fn open(target: &Path, plan_digest: &str, kind: TargetKind) -> Result<Self> {
         free(target)?;
-        let (parent, prefix) = place(target)?;
-        let short: String = plan_digest.chars().take(16).collect();
-        if short.len() != 16 || !short.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err(Error::internal(format!("{plan_digest:?} is not a plan digest")));
-        }
-        let mut name = prefix;
-        name.push(short);
-        let partial = parent.join(name);
+        let partial = partial(target, plan_digest)?;
         LocalStore::create(&partial)?;
         let lock = locked(&partial)?;
         let data = LocalStore::create(&partial.join("data"))?;
@@ -76,6 +69,19 @@ impl Staging {
         let staging = Self { target: target.to_owned(), kind, partial, data, journal, _lock: lock };
         staging.tidy()?;
         Ok(staging)
+    }
+
+    /// What stopped runs left beside a target: whether that of the plan of this digest is among them, and where those of other plans
+    /// are. Nothing is touched.
+    ///
+    /// # Errors
+    /// As [`Staging::open`], and what the system says.
+    pub fn left(target: &Path, plan_digest: &str) -> Result<(bool, Vec<PathBuf>)> {
+        let own = partial(target, plan_digest)?;
+        let mut left = beside(target)?;
+        let before = left.len();
+        left.retain(|path| *path != own);
+        Ok((left.len() < before, left))
     }
 
     /// Begins a file, by its path within the target; for a single file, by the target's own name.
@@ -130,16 +136,8 @@ impl Staging {
     /// # Errors
     /// What the system says.
     pub fn stale(&self) -> Result<Vec<PathBuf>> {
-        let (parent, prefix) = place(&self.target)?;
-        let mut stale = Vec::new();
-        for entry in fs::read_dir(&parent).map_err(Error::from).place(parent.display())? {
-            let path = entry?.path();
-            let name = path.file_name().map(|name| name.as_encoded_bytes());
-            if path != self.partial && name.is_some_and(|name| name.starts_with(prefix.as_encoded_bytes())) {
-                stale.push(path);
-            }
-        }
-        stale.sort();
+        let mut stale = beside(&self.target)?;
+        stale.retain(|path| *path != self.partial);
         Ok(stale)
     }
 
@@ -187,6 +185,36 @@ fn place(target: &Path) -> Result<(PathBuf, OsString)> {
     prefix.push(name);
     prefix.push(INFIX);
     Ok((parent.to_owned(), prefix))
+}
+
+/// Where the plan of this digest stages the target.
+fn partial(target: &Path, plan_digest: &str) -> Result<PathBuf> {
+    let (parent, mut name) = place(target)?;
+    let short: String = plan_digest.chars().take(16).collect();
+    if short.len() != 16 || !short.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(Error::internal(format!("{plan_digest:?} is not a plan digest")));
+    }
+    name.push(short);
+    Ok(parent.join(name))
+}
+
+/// All that is staged for the target, sorted.
+fn beside(target: &Path) -> Result<Vec<PathBuf>> {
+    let (parent, prefix) = place(target)?;
+    let entries = match fs::read_dir(&parent) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(Error::from).place(parent.display())?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        let name = path.file_name().map(|name| name.as_encoded_bytes());
+        if name.is_some_and(|name| name.starts_with(prefix.as_encoded_bytes())) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
 }
 
 /// Refuses a target that exists, a dangling link included.

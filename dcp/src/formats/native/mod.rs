@@ -53,7 +53,7 @@ pub(crate) use planned::{Finished, Planned, Terms};
 pub(crate) use publish::{Publication, append_record_while, publish, put_manifest};
 pub use revision::{Revision, RevisionError};
 pub(crate) use sharing::{Base, GroupFill, Told};
-pub use sink::{NativeSink, SinkOptions};
+pub use sink::{Earlier, NativeSink, SinkOptions};
 pub use source::NativeSource;
 pub(crate) use whose::Whose;
 #[cfg(any(test, feature = "testing"))]

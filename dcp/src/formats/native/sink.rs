@@ -18,7 +18,7 @@ use crate::{
     engine::Share,
     formats::parallel,
     manifest::{Manifest, Origin},
-    store::{BlobWriter, Root},
+    store::{BlobWriter, Root, object_path},
 };
 
 /// As what a checkpoint is committed.
@@ -49,6 +49,17 @@ impl SinkOptions {
         let (epoch, parent, step, origin, metrics) = Default::default();
         Self { run, epoch, parent, step, origin, metrics, share: Share::WHOLE, log: LogOptions::default() }
     }
+}
+
+/// What an earlier run of a plan left in a root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Earlier {
+    /// Nothing.
+    Nothing,
+    /// A folder that is not finished: the same plan goes on with it.
+    Stopped,
+    /// A checkpoint.
+    Committed(Seq),
 }
 
 /// Writes one checkpoint into a root.
@@ -85,15 +96,34 @@ impl NativeSink {
         self.attempt.as_ref().map(|attempt| &attempt.planned.dir)
     }
 
+    /// What an earlier run of the same plan left. Nothing is touched.
+    ///
+    /// # Errors
+    /// The store's and the log's.
+    pub fn earlier(&self, spec: &TargetSpec) -> Result<Earlier> {
+        let log = Log::open_with(&self.root, self.options.log.clone())?;
+        let planned = self.planned(&log, spec)?;
+        if let Some(seq) = log.state().committed(&planned.dir) {
+            return Ok(Earlier::Committed(seq));
+        }
+        let within = self.root.list_dir(Some(&object_path(planned.dir.as_str())?))?;
+        let empty = within.objects.is_empty() && within.dirs.is_empty();
+        Ok(if empty { Earlier::Nothing } else { Earlier::Stopped })
+    }
+
+    fn planned(&self, log: &Log, spec: &TargetSpec) -> Result<Planned> {
+        let mut spec = spec.clone();
+        spec.step = spec.step.or(self.options.step);
+        Planned::new(log.state(), &self.options.run, Arc::new(spec))
+    }
+
     fn began(&self) -> Result<&Attempt> {
         self.attempt.as_ref().ok_or_else(|| Error::internal("a native sink was used before its layout"))
     }
 
     fn begin(&self, spec: &TargetSpec) -> Result<(Attempt, TargetLayout)> {
         let log = Log::open_with(&self.root, self.options.log.clone())?;
-        let mut spec = spec.clone();
-        spec.step = spec.step.or(self.options.step);
-        let planned = Planned::new(log.state(), &self.options.run, Arc::new(spec))?;
+        let planned = self.planned(&log, spec)?;
         let blobs = planned.blobs()?;
         let mine = self.options.share.files(&blobs.iter().map(|blob| blob.size).collect::<Vec<_>>());
         let (paths, finished) = self.paths(&log, &planned, &blobs, &mine)?;

@@ -59,6 +59,9 @@ pub(crate) struct Writing {
     /// Leave out per-rank state that has no meaning on another mesh.
     #[arg(long, help_heading = "Dangerous")]
     pub(crate) drop_per_rank: bool,
+    /// Go on with a stopped run of the same command, and refuse where there is none. Without it a stopped run is gone on with too.
+    #[arg(long, conflicts_with_all = ["dry_run", "plan"], help_heading = "Plan")]
+    pub(crate) resume: bool,
     /// Show the plan and write nothing.
     #[arg(long, help_heading = "Plan")]
     pub(crate) dry_run: bool,

@@ -84,6 +84,60 @@ fn a_stopped_conversion_leaves_nothing_visible_and_goes_on() {
     }
 }
 
+#[test]
+fn resume_goes_on_with_a_stopped_run_into_a_foreign_target_and_refuses_where_there_is_none() {
+    let place = Place::new();
+    model(&place.path("model.safetensors"));
+    std::fs::create_dir(place.path("config")).unwrap();
+    std::fs::write(place.path("config/config.json"), "{\"model_type\": \"none\"}").unwrap();
+    let args = [
+        "convert",
+        "model.safetensors",
+        "out",
+        "--as",
+        "hf",
+        "--max-shard-size",
+        "2MiB",
+        "--jobs",
+        "1",
+        "--config",
+        "config",
+    ];
+    let resume = [&args[..], &["--resume"]].concat();
+    place.run(&resume).refused(11, &["--resume", "no run of this command", "leave --resume out"]);
+    assert_eq!(place.listed(), ["config", "model.safetensors"], "a refusal left something behind");
+
+    stopped(&place, &args, "-INT", journalled).refused(130, &["run the same command again"]);
+    let other = [&resume[..], &["--dtype", "f32"]].concat();
+    place.run(&other).refused(11, &["--resume", ".out.ckpt-partial-", "of another command"]);
+    let outcome = place.json(&resume);
+    assert!(outcome["result"]["report"]["skipped_files"].as_u64().unwrap() >= 1, "{outcome}");
+    place.done(&["diff", "model.safetensors", "out"]);
+    place.run(&resume).refused(11, &["out", "the target exists"]);
+    assert_eq!(place.run(&[&resume[..], &["--dry-run"]].concat()).code, 2);
+}
+
+#[test]
+fn resume_goes_on_with_a_stopped_run_into_a_root_and_says_when_it_is_done() {
+    let place = Place::new();
+    model(&place.path("model.safetensors"));
+    let resume = [&STAGES[..], &["--resume"]].concat();
+    place.run(&resume).refused(11, &["--resume", "no run of this command"]);
+    assert!(!place.path("root").exists(), "a refusal made a root");
+
+    let answer = stopped(&place, &STAGES, "-KILL", |place| parts_of(attempts(place).first()));
+    said_so(&answer, "-KILL", -1);
+    let attempt = attempts(&place).remove(0);
+    let finished = parts_of(Some(&attempt));
+    place.run(&[&resume[..], &["--step", "9"]].concat()).refused(11, &["--resume", "no run of this command"]);
+    let report = place.json(&resume)["result"]["report"].clone();
+    assert_eq!(report["skipped_files"], finished);
+    assert_eq!(attempts(&place), [attempt], "another attempt was begun");
+    place.done(&["diff", "model.safetensors", "root"]);
+    place.run(&resume).refused(11, &["--resume", "done, as record 1", "root@seq:1"]);
+    assert_eq!(place.json(&STAGES)["result"]["sequence"], 1, "without the word it is as before");
+}
+
 /// Into a native root, a file for each of twelve stages, one after another.
 const STAGES: [&str; 9] =
     ["convert", "model.safetensors", "root", "--to", "1x12x1", "--place", "**=pp:layer", "--jobs", "1"];

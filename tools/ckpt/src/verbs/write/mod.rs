@@ -74,6 +74,9 @@ fn write(
     prepared: &Prepared,
     share: Share,
 ) -> Result<Outcome> {
+    if job.writing.resume {
+        target.must_go_on(job, opened, prepared)?;
+    }
     let mut sink = target.sink(job, opened, prepared, share)?;
     let options = run_options(context, opened);
     let source = &*opened.source;

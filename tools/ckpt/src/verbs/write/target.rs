@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 
 use dcp::commit::{Label, LogOptions};
 use dcp::engine::Share;
-use dcp::formats::native::{NativeSink, SinkOptions};
+use dcp::formats::native::{Earlier, NativeSink, SinkOptions};
 use dcp::formats::{hf, safetensors, torch_dcp, torch_pt};
 use dcp::manifest::Origin;
 use dcp::ops::prepare::Prepared;
+use dcp::staging::Staging;
 use dcp::store::{Root, StoreError, Stores, local_path};
-use dcp::{Error, Format, Place, Result, Sink};
+use dcp::{Error, ErrorKind, Format, Place, Result, Sink};
 
 use super::{Job, Opened, taken};
 
@@ -86,8 +87,50 @@ impl Target {
         local_path(&self.location).ok_or_else(|| Error::internal(format!("{} is no path", self.location)))
     }
 
+    /// Checks that a run of the same plan was stopped here.
+    ///
+    /// # Errors
+    /// `Conflict` where none was, saying what there is instead.
+    pub(super) fn must_go_on(&self, job: &Job<'_>, opened: &Opened, prepared: &Prepared) -> Result<()> {
+        let spec = &prepared.copy.spec;
+        if job.format != Format::Native {
+            let (own, others) = Staging::left(&self.path()?, &spec.plan_digest)?;
+            return if own { Ok(()) } else { Err(self.nothing_stopped(&others)) };
+        }
+        let root = match Root::open(&self.location, &Stores::new()) {
+            Err(StoreError::NotFound { .. }) => return Err(self.nothing_stopped(&[])),
+            opened => opened.place(&self.location)?,
+        };
+        match NativeSink::new(root, self.options(job, opened, Share::WHOLE)?).earlier(spec)? {
+            Earlier::Stopped => Ok(()),
+            Earlier::Nothing => Err(self.nothing_stopped(&[])),
+            Earlier::Committed(seq) => {
+                let text = format!("--resume: {}: this command is done, as record {seq}", self.location);
+                let hint = format!("nothing was left to do: the checkpoint is {}@seq:{seq}", self.location);
+                Err(Error::new(ErrorKind::Conflict, text).hint(hint))
+            }
+        }
+    }
+
+    fn nothing_stopped(&self, others: &[PathBuf]) -> Error {
+        let text = format!("--resume: no run of this command was stopped at {}", self.location);
+        let hint = match others.first() {
+            None => "leave --resume out to begin one".to_owned(),
+            Some(other) => format!(
+                "{} is of another command, or of another state of the source: give the same source, options and target, or \
+                 leave --resume out",
+                other.display()
+            ),
+        };
+        Error::new(ErrorKind::Conflict, text).hint(hint)
+    }
+
     fn native(&self, job: &Job<'_>, opened: &Opened, share: Share) -> Result<NativeSink> {
         let root = Root::create(&self.location, &Stores::new()).place(&self.location)?;
+        Ok(NativeSink::new(root, self.options(job, opened, share)?))
+    }
+
+    fn options(&self, job: &Job<'_>, opened: &Opened, share: Share) -> Result<SinkOptions> {
         let commit = opened.commit.as_ref();
         let run = match commit {
             Some(commit) => commit.run.clone(),
@@ -106,7 +149,7 @@ impl Target {
             place: origin(job, opened),
         });
         options.log = LogOptions { writer: writer(), ..LogOptions::default() };
-        Ok(NativeSink::new(root, options))
+        Ok(options)
     }
 }
 
