@@ -20,7 +20,7 @@ use fqn::{Dims, Dtype, Entry, Registry, Shape};
 use reshard::{Mesh, Region, StageSplit};
 use serde::{Deserialize, Serialize};
 
-use crate::{ChunkList, Error, Result, cores};
+use crate::{ChunkList, Error, Result, cores, rank_state::RankScheme};
 
 /// Formats that are read or written. The text form is what `--as` takes and what is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -193,9 +193,9 @@ pub enum Encoding {
 pub enum ReshardRule {
     /// One value for the whole run: kept.
     Global,
-    /// One value per data rank, that only its owner's kind can split or merge.
+    /// One value per data rank: kept while their number stays, else split or merged as a [`RankScheme`] says.
     PerDataRank,
-    /// One opaque value per rank: refused, or dropped when told so.
+    /// One opaque value per rank: kept on the same mesh, else refused, or dropped when told so.
     PerRank,
 }
 
@@ -284,6 +284,21 @@ impl Chunk {
 }
 
 impl Catalog {
+    /// Key of [`Catalog::extra`]: what becomes of state that every data rank has of its own when their number changes, a
+    /// [`RankScheme`]; recorded by whoever saved it.
+    pub const RANK_STATE: &'static str = "rank-state";
+
+    /// The rules that it records for state of data ranks; none where it records none.
+    ///
+    /// # Errors
+    /// `Corrupt` where what is recorded is no scheme.
+    pub fn rank_scheme(&self) -> Result<RankScheme> {
+        let Some(recorded) = self.extra.get(Self::RANK_STATE) else { return Ok(RankScheme::default()) };
+        RankScheme::deserialize(recorded).map_err(|error| {
+            Error::corrupt(format!("the recorded rules for state of data ranks: {error}")).caused_by(error)
+        })
+    }
+
     /// Key of [`Catalog::extra`]: how many ranks saved it, where the format tells.
     pub const RANKS: &'static str = "ranks";
 

@@ -29,6 +29,7 @@ pub mod ops;
 pub mod parsers;
 pub mod pickle;
 mod progress;
+pub mod rank_state;
 pub mod read_at;
 pub mod retention;
 pub mod save;

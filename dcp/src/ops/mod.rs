@@ -7,6 +7,7 @@ pub(crate) mod crew;
 pub mod diff;
 pub mod doctor;
 pub mod naming;
+mod objects;
 mod pieces;
 pub mod prepare;
 pub mod seal;

@@ -156,6 +156,10 @@ fn own_rules(request: &NamingRequest) -> Result<Option<Rules>> {
         .map_err(|e| Error::incompatible(format!("--place: {e}")).caused_by(e))?;
     let file = request.rules.as_deref().map(Rules::from_toml).transpose();
     let file = file.map_err(|e| Error::incompatible(format!("rules file: {e}")).caused_by(e))?;
+    // A file that only says what becomes of rank state places nothing.
+    let places =
+        |file: &Rules| !file.rules.is_empty() || !file.renames.is_empty() || file.rank_state.is_empty();
+    let file = file.filter(places);
     let given = !request.place.is_empty() || file.is_some();
     Ok(given.then(|| single.before(file.unwrap_or_default())))
 }

@@ -12,20 +12,25 @@ use std::{
     collections::{HashMap, HashSet},
 };
 
-use fqn::{Dtype, Entry, Fqn, RegionMap, Registry, TensorId, dialect, pattern::Pattern};
+use fqn::{Dtype, Entry, Fqn, RegionMap, Registry, TensorId, dialect, pattern::Pattern, preset::Rules};
 use reshard::{
     Cost, Layout, Mesh, Plan, Region, StageSplit,
     plan::{PLAN_VERSION, TensorRule},
 };
 use serde::Serialize;
+use serde_json::{Map, Value};
 
-use super::naming::{self, Named, NamingRequest};
+use super::{
+    naming::{self, Named, NamingRequest},
+    objects::{Objects, objects},
+};
 use crate::{
-    Catalog, Error, ErrorKind, Format, ObjectEntry, ReshardRule, Result, TargetSpec, TargetTensor,
+    Catalog, Error, ErrorKind, Format, ReshardRule, Result, TargetSpec, TargetTensor,
     codec::Codecs,
     digest::{Sha256Digest, Sha256Hasher},
     engine::{CopyPlan, Forecast, RowMap, RowRun, RunOptions, SourceRef},
     formats::{fit, native},
+    rank_state::{self, ObjectCounts, RankScheme},
 };
 
 /// What a conversion, a reshard or an export shall do.
@@ -47,12 +52,14 @@ pub struct Request {
     pub cast: Option<Dtype>,
     /// Step to record where the source does not say.
     pub step: Option<u64>,
-    /// Leave out opaque per-rank state instead of refusing it.
+    /// Leave out state of single ranks that can't follow, instead of refusing it.
     pub drop_per_rank: bool,
+    /// What becomes of state that every data rank has of its own; before the rules file's and what the checkpoint records.
+    pub rank_state: RankScheme,
     /// Format of the target.
     pub format: Format,
     /// Facts to keep beside the source's own, see [`Catalog::extra`].
-    pub extra: serde_json::Map<String, serde_json::Value>,
+    pub extra: Map<String, Value>,
     /// Which roles are stored compressed; the native store alone can.
     pub codecs: Codecs,
     /// What tells that a source without digests is still the same, see [`crate::Source::stamp`]: part of the plan's digest.
@@ -107,6 +114,8 @@ pub struct Prepared {
     pub named: Named,
     /// Layers on each pipeline stage.
     pub stages: Vec<u64>,
+    /// What becomes of non-tensor values.
+    pub objects: ObjectCounts,
     /// What was left out or assumed, in sentences.
     pub notes: Vec<String>,
 }
@@ -125,8 +134,9 @@ impl Request {
             cast: None,
             step: None,
             drop_per_rank: false,
+            rank_state: RankScheme::default(),
             format,
-            extra: serde_json::Map::new(),
+            extra: Map::new(),
             codecs: Codecs::NONE,
             stamp: None,
             target: String::new(),
@@ -190,22 +200,46 @@ pub fn prepare(catalog: &Catalog, request: &Request) -> Result<Prepared> {
         rules: rules_of(&named.registry),
         cost: cost(catalog, request, &chosen, &named, &layout)?,
     };
-    let digest = digest(&plan, request, &named.registry)?.to_string();
+    let scheme = scheme(catalog, request)?;
+    let objects = objects(catalog, request, &scheme, &mut notes)?;
+    let digest = digest(&plan, request, &named.registry, (&scheme, &objects))?.to_string();
     plan.attempt = digest.chars().take(16).collect();
     let spec = TargetSpec {
         tensors: targets(&named.registry, &layout, request)?,
-        objects: objects(catalog, request, &mut notes)?,
+        objects: objects.all,
         step: catalog.step.or(request.step),
         mesh: Some(mesh),
         split: Some(split),
         plan_digest: digest,
-        extra: catalog.extra.clone().into_iter().chain(request.extra.clone()).collect(),
+        extra: extra(catalog, request, &scheme)?,
         codecs: request.codecs.clone(),
     };
+    let mut counts = objects.counts;
     let sources = sources(&chosen, &named.registry, &maps, request)?;
     let copy = fitted(catalog, spec, sources, request.format, &mut notes);
+    if copy.spec.objects.is_empty() {
+        counts = ObjectCounts { dropped: counts.total(), ..ObjectCounts::default() };
+    }
     forecast(&mut plan.cost, &copy, catalog, request)?;
-    Ok(Prepared { plan, copy, named, stages: layout.stages().sizes(), notes })
+    Ok(Prepared { plan, copy, named, stages: layout.stages().sizes(), objects: counts, notes })
+}
+
+/// What is said of state that every data rank has of its own: on the command line, then in the rules file, then in the checkpoint.
+fn scheme(catalog: &Catalog, request: &Request) -> Result<RankScheme> {
+    let file = request.naming.rules.as_deref().map(Rules::from_toml).transpose();
+    let file = file.map_err(|e| Error::incompatible(format!("rules file: {e}")).caused_by(e))?;
+    let given = request.rank_state.clone().before(file.map(|rules| rules.rank_state).unwrap_or_default());
+    // Of what nobody has such a value, what is recorded by that name is of no interest.
+    let needed = catalog.objects.iter().any(|object| object.reshard == ReshardRule::PerDataRank);
+    Ok(if needed { given.before(catalog.rank_scheme()?) } else { given })
+}
+
+/// What a target keeps beside tensors and objects. Rules for rank state are kept, so that they need not be said again.
+fn extra(catalog: &Catalog, request: &Request, scheme: &RankScheme) -> Result<Map<String, Value>> {
+    let mut extra: Map<String, Value> =
+        catalog.extra.clone().into_iter().chain(request.extra.clone()).collect();
+    rank_state::record(scheme.clone(), &mut extra)?;
+    Ok(extra)
 }
 
 /// The tensors that are wanted and their positions in the source.
@@ -269,7 +303,7 @@ fn meshes(catalog: &Catalog, request: &Request) -> Result<Mesh> {
 
 /// A mesh that the user names must have as many ranks as saved the checkpoint, where its format tells.
 fn check_ranks(catalog: &Catalog, said: &Mesh) -> Result<()> {
-    let wrote = catalog.extra.get(Catalog::RANKS).and_then(serde_json::Value::as_u64);
+    let wrote = catalog.extra.get(Catalog::RANKS).and_then(Value::as_u64);
     let Some(wrote) = wrote.filter(|wrote| *wrote != said.ranks()) else { return Ok(()) };
     let (short, ranks) = (said.short(), said.ranks());
     Err(Error::incompatible(format!(
@@ -459,31 +493,6 @@ fn forecast(cost: &mut Cost, copy: &CopyPlan, catalog: &Catalog, request: &Reque
     Ok(())
 }
 
-fn objects(catalog: &Catalog, request: &Request, notes: &mut Vec<String>) -> Result<Vec<ObjectEntry>> {
-    if request.select.part == Part::Model {
-        if !catalog.objects.is_empty() {
-            notes.push(format!("{} non-tensor values left out", catalog.objects.len()));
-        }
-        return Ok(Vec::new());
-    }
-    let changes = request.to.is_some() && request.to != catalog.mesh;
-    let (stay, bound): (Vec<_>, Vec<_>) =
-        catalog.objects.iter().cloned().partition(|object| !changes || object.reshard == ReshardRule::Global);
-    match bound.first() {
-        None => Ok(stay),
-        Some(first) if !request.drop_per_rank => Err(Error::incompatible(format!(
-            "{} belongs to single ranks of the old mesh ({} such values)",
-            first.key,
-            bound.len()
-        ))
-        .hint("--drop-per-rank leaves them out")),
-        Some(_) => {
-            notes.push(format!("{} per-rank values left out", bound.len()));
-            Ok(stay)
-        }
-    }
-}
-
 fn rules_of(registry: &Registry) -> Vec<TensorRule> {
     let of = |entry: &Entry| Some(TensorRule { tensor: entry.id(), rule: entry.placement.clone()? });
     registry.entries().iter().filter_map(of).collect()
@@ -528,7 +537,12 @@ pub fn identity(catalog: &Catalog) -> Result<Sha256Digest> {
     Ok(hasher.finish())
 }
 
-fn digest(plan: &Plan, request: &Request, registry: &Registry) -> Result<Sha256Digest> {
+fn digest(
+    plan: &Plan,
+    request: &Request,
+    registry: &Registry,
+    (scheme, objects): (&RankScheme, &Objects),
+) -> Result<Sha256Digest> {
     let internal = |e: serde_json::Error| Error::internal(e.to_string());
     let plan = plan.digest_text().map_err(internal)?;
     let names = serde_json::to_string(registry).map_err(internal)?;
@@ -537,6 +551,12 @@ fn digest(plan: &Plan, request: &Request, registry: &Registry) -> Result<Sha256D
     let mut rest = format!("{cast:?} {step:?} {drop_per_rank} {} {target} {extra}", format.name());
     if !request.codecs.is_none() {
         rest.push_str(&format!(" {}", request.codecs));
+    }
+    if !scheme.is_empty() {
+        rest.push_str(&serde_json::to_string(scheme).map_err(internal)?);
+    }
+    if !objects.are_as_before() {
+        rest.push_str(&format!(" {}", objects.digest()));
     }
     Ok(Sha256Digest::of(format!("{plan}\n{names}\n{rest}").as_bytes()))
 }

@@ -8,9 +8,10 @@ use serde_json::{Map, Value};
 
 use super::Sharing;
 use crate::{
-    ObjectEntry,
+    ObjectEntry, Result,
     codec::Codecs,
     commit::{Label, Metrics, Seq},
+    rank_state::RankScheme,
 };
 
 /// What a checkpoint shall hold, and as what it shall be committed. Every rank must give the same.
@@ -82,6 +83,16 @@ impl SaveSpec {
     pub fn with_objects(mut self, objects: Vec<ObjectEntry>) -> Self {
         self.objects = objects;
         self
+    }
+
+    /// Records what becomes of objects that every data rank has of its own ([`crate::ReshardRule::PerDataRank`]) when their number
+    /// changes: whoever reshards the checkpoint then need not say it.
+    ///
+    /// # Errors
+    /// None in practice: every scheme has a JSON form.
+    pub fn with_rank_state(mut self, scheme: RankScheme) -> Result<Self> {
+        crate::rank_state::record(scheme, &mut self.extra)?;
+        Ok(self)
     }
 
     /// Sets what was measured.

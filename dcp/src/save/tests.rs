@@ -8,12 +8,14 @@ mod sharing;
 
 use super::*;
 use crate::{
-    Cancel, Encoding, Error, ErrorKind, ObjectEntry, PathPart, ReshardRule, Result, Silent,
+    Cancel, Catalog, Encoding, Error, ErrorKind, Format, ObjectEntry, PathPart, ReshardRule, Result, Silent,
     commit::{Finite, Label, Log, MOST_METRICS, Metrics},
     engine::testing::Whole,
     fingerprint::Fingerprint,
     load::Loader,
+    ops::prepare::{Request, prepare},
     ops::verify::{VerifyOptions, verify},
+    rank_state::RankScheme,
     store::{
         DiskFs, Links, LocalStore, Root, SeededNonces, Stores,
         traced::{Fault, Traced},
@@ -162,6 +164,32 @@ fn many_writers_make_one_checkpoint_that_any_mesh_reads() {
     let alone = memory();
     save(&alone, &wholes, &self::plan(&wholes, "1x1x1", 70));
     assert_eq!(fingerprints(&loader), fingerprints(&Loader::newest(&alone, &run()).unwrap()));
+}
+
+#[test]
+fn rules_for_state_of_data_ranks_are_saved_with_it_and_whoever_reshards_goes_by_them() {
+    let (root, wholes) = (memory(), wholes());
+    let values = (0..2_u64).map(|rank| ObjectEntry {
+        reshard: ReshardRule::PerDataRank,
+        ..object(
+            &format!("cursor.dp_rank_{rank}"),
+            format!("{{\"seen\":{},\"of\":2}}", rank + 4).into_bytes(),
+        )
+    });
+    let scheme = RankScheme::from_flags(&["cursor.seen=sum", "cursor.of=ranks"]).unwrap();
+    let spec =
+        spec(&wholes, "2x1x1", 70).with_objects(values.collect()).with_rank_state(scheme.clone()).unwrap();
+    save(&root, &wholes, &SavePlan::new(spec).unwrap());
+    let loader = Loader::newest(&root, &run()).unwrap();
+    assert_eq!(loader.catalog().rank_scheme().unwrap(), scheme);
+    let request = Request { to: Some("3x1x2".parse().unwrap()), ..Request::new(Format::Native) };
+    let prepared = prepare(loader.catalog(), &request).unwrap();
+    let made: Vec<&[u8]> = prepared.copy.spec.objects.iter().map(|object| &object.bytes[..]).collect();
+    assert_eq!(made, [&b"{\"seen\":3,\"of\":3}"[..]; 3]);
+    assert_eq!(prepared.copy.spec.extra, loader.catalog().extra, "the rules go along");
+    let mut hostile = loader.catalog().clone();
+    hostile.extra.insert(Catalog::RANK_STATE.to_owned(), serde_json::json!([{"match": "a{", "how": "sum"}]));
+    refused(prepare(&hostile, &request), ErrorKind::Corrupt, &["rules for state of data ranks"]);
 }
 
 /// Meshes of at most 64 ranks, and a few tensors whose rules fit any.

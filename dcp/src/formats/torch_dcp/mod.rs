@@ -33,6 +33,6 @@ pub(crate) use decode::json;
 pub use folder::Listing;
 pub(crate) use folder::METADATA;
 pub use metadata::{ClassLayout, Item, Metadata, StorageInfo, StorageKey};
-pub(crate) use objects::{from_json, rule, step, step_of_folder};
+pub(crate) use objects::{archive_of, from_json, rule, step, step_of_folder};
 pub use sink::{DcpSink, Structure};
 pub use source::DcpSource;

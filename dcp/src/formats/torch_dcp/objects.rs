@@ -57,6 +57,14 @@ pub(super) fn archived(object: &ObjectEntry) -> Result<Bytes> {
             Bytes::from(write(&arena.finish(root).map_err(failed)?, Protocol::V2).map_err(failed)?)
         }
     };
+    archive_of(pickle)
+}
+
+/// The archive that torch loads as the value of a pickle.
+///
+/// # Errors
+/// `Incompatible` for one beyond memory.
+pub(crate) fn archive_of(pickle: Bytes) -> Result<Bytes> {
     let layout = ArchiveLayout::new("archive", pickle, &[]).map_err(of_archive)?;
     let mut archive = vec![
         0;
