@@ -27,7 +27,7 @@ pub(crate) struct Naming {
     /// Placement preset; detected from the names when not given.
     #[arg(long, value_name = "NAME", help_heading = "Placement")]
     pub(crate) preset: Option<String>,
-    /// TOML file of placement and rename rules.
+    /// TOML file of placement and rename rules, and of rules for rank state.
     #[arg(long, value_name = "FILE", help_heading = "Placement")]
     pub(crate) rules: Option<PathBuf>,
     /// One placement rule: layers.*.wq.weight=tp:0,dp:0. Repeatable; later ones win.
@@ -56,7 +56,11 @@ pub(crate) struct Writing {
     /// Write names of this dialect: hf, torchtitan.
     #[arg(long, value_name = "DIALECT", help_heading = "Selection")]
     pub(crate) names: Option<String>,
-    /// Leave out per-rank state that has no meaning on another mesh.
+    /// What becomes of state that each data rank has of its own: dataloader.token_buffer=concat; also same, interleave, sum, ranks, drop.
+    /// Repeatable; later ones win. See `ckpt help rank-state`.
+    #[arg(long, value_name = "PATH=HOW", help_heading = "Selection")]
+    pub(crate) rank_state: Vec<String>,
+    /// Leave out state of single ranks that can't follow to another mesh.
     #[arg(long, help_heading = "Dangerous")]
     pub(crate) drop_per_rank: bool,
     /// Go on with a stopped run of the same command, and refuse where there is none. Without it a stopped run is gone on with too.

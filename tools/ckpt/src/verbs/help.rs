@@ -13,6 +13,7 @@ const TOPICS: &[(&str, &str)] = &[
     ("formats", FORMATS),
     ("placement", PLACEMENT),
     ("workers", WORKERS),
+    ("rank-state", RANK_STATE),
 ];
 
 const TARGETS: &str = "\
@@ -65,6 +66,28 @@ A rules file has more: `parts = \"gate,up\"` names the fused parts that a tp cut
 must not break.
 
 Rules come from, later ones winning: the checkpoint itself, --preset, --rules FILE, --place GLOB=RULE.
+";
+
+const RANK_STATE: &str = "\
+State that is no tensor follows its rule when the mesh changes: what is one value for the run is kept; what each data rank has of its
+own (dataloader.dp_rank_0, dataloader.dp_rank_1 …) is kept while the number of data ranks stays, that is dp, or dp_replicate times
+dp_shard; what belongs to one rank of all is kept on the same mesh only.
+
+Where the number of data ranks changes, say of each leaf of such a value what becomes of it. Its path leaves the rank out:
+
+  --rank-state dataloader.token_buffer=concat     lists joined in the order of ranks, and cut into contiguous parts
+  --rank-state dataloader.samples=interleave      lists: item j of rank r of R is item j*R+r of the whole
+  --rank-state dataloader.tokens_seen=sum         numbers added up and shared out, what is left over on the first ranks
+  --rank-state dataloader.sample_idx=same         must agree on all ranks, and is kept
+  --rank-state dataloader.world_size=ranks        the number of data ranks, rewritten
+  --rank-state 'dataloader.workers.**=drop'       left out
+
+A path is a pattern (* within a segment, ** any number of them), and a rule covers all below what it matches. The last one that covers a
+leaf decides. A leaf that none covers is refused, with its value: nothing is guessed, altered or lost. Values are JSON or pickles, also
+pickles within pickles; they are read as data, and nothing in them is run.
+
+Rules come from, the first that covers winning: --rank-state, [[rank_state]] tables (match, how) of --rules FILE, the checkpoint itself: a
+native store keeps them. --drop-per-rank leaves out whatever can't follow and no rule is about.
 ";
 
 const RETENTION: &str = "\

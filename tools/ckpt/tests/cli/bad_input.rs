@@ -178,8 +178,8 @@ fn wrong_usage_is_told_by_the_command_line_with_exit_2() {
 #[test]
 fn state_of_single_ranks_is_not_carried_to_another_mesh_in_silence() {
     let (place, source) = (Place::new(), fixture("torch_dcp/flat_optimizer"));
-    let args = ["convert", &source, "out", "--to", "2", "--place", "**=replicate"];
-    place.run(&args).refused(22, &["dataloader.dp_rank_0", "--drop-per-rank"]);
+    let args = ["convert", &source, "out", "--to", "4", "--place", "**=replicate"];
+    place.run(&args).refused(22, &["dataloader.dp_rank_*", "2 -> 4 data ranks", "--drop-per-rank"]);
     assert!(place.listed().is_empty());
     let outcome = place.json(&[&args[..], &["--drop-per-rank"]].concat());
     assert_eq!(outcome["result"]["notes"][0], "2 per-rank values left out");

@@ -14,6 +14,7 @@ mod meshes;
 mod names;
 mod output;
 mod place;
+mod rank_state;
 mod root;
 mod schemas;
 mod verify;

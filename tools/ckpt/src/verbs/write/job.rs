@@ -3,6 +3,7 @@
 use dcp::codec::Codecs;
 use dcp::engine::Share;
 use dcp::ops::prepare::{Names, Part, Request, Select};
+use dcp::rank_state::RankScheme;
 use dcp::{Error, Format, Result};
 use fqn::Dtype;
 use reshard::Mesh;
@@ -158,11 +159,20 @@ impl<'a> Job<'a> {
             cast: self.cast()?,
             step: self.step,
             drop_per_rank: self.writing.drop_per_rank,
+            rank_state: self.rank_state()?,
             codecs: self.codec.cloned().unwrap_or_default(),
             stamp: opened.source.stamp()?,
             target: self.target_text(target),
             run: run_options(context, opened),
             ..Request::new(self.format)
+        })
+    }
+
+    fn rank_state(&self) -> Result<RankScheme> {
+        RankScheme::from_flags(&self.writing.rank_state).map_err(|error| {
+            Error::incompatible(format!("--rank-state: {error}"))
+                .caused_by(error)
+                .hint("`ckpt help rank-state` shows how such rules are written")
         })
     }
 

@@ -2,6 +2,7 @@
 
 use dcp::engine::{Ending, Report, Share};
 use dcp::ops::prepare::Prepared;
+use dcp::rank_state::ObjectCounts;
 use dcp::{Committed, Format};
 use serde::Serialize;
 
@@ -48,6 +49,8 @@ pub(super) struct Outcome {
     tensors: usize,
     /// Tensors for which the source records a fingerprint to compare with.
     fingerprints_recorded: usize,
+    /// What became of non-tensor values.
+    objects: ObjectCounts,
     notes: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) verified: Option<Proven>,
@@ -91,6 +94,7 @@ impl Outcome {
             missing_files,
             tensors: prepared.copy.spec.tensors.len(),
             fingerprints_recorded: prepared.copy.sources.iter().filter(|it| recorded(it.tensor)).count(),
+            objects: prepared.objects,
             notes: prepared.notes.clone(),
             verified: None,
             report,
@@ -163,6 +167,19 @@ pub(super) const fn keeps_shards(format: Format) -> bool {
     matches!(format, Format::Native | Format::TorchDcp)
 }
 
+/// By name.
+pub(super) fn counts(objects: &ObjectCounts) -> [(&'static str, usize); 5] {
+    let ObjectCounts { kept, split, merged, rewritten, dropped } = *objects;
+    [("kept", kept), ("split", split), ("merged", merged), ("rewritten", rewritten), ("left out", dropped)]
+}
+
+/// `12 kept, 4 merged`; nothing where there are none.
+pub(super) fn values(objects: &ObjectCounts) -> Option<String> {
+    let some = counts(objects).into_iter().filter(|(_, count)| *count > 0);
+    let text = some.map(|(what, count)| format!("{count} {what}")).collect::<Vec<_>>().join(", ");
+    (!text.is_empty()).then(|| format!("{text}, of {} that are no tensors", objects.total()))
+}
+
 impl Render for Outcome {
     fn schema(&self) -> &'static str {
         self.verb.schema()
@@ -185,6 +202,7 @@ impl Render for Outcome {
             text += &format!("{:11}{}\n", "placement", self.placement);
         }
         text += &format!("{:11}{}, {}\n", "size", units::many(self.tensors, "tensor"), self.pace());
+        text += &values(&self.objects).map(|values| format!("{:11}{values}\n", "values")).unwrap_or_default();
         text += &format!("{:11}{}\n", "proof", self.proof());
         if let Some(proven) = &self.verified {
             text += &format!(
@@ -204,6 +222,8 @@ impl Render for Outcome {
         let Report { seconds, proven, .. } = &self.report;
         text += &format!("tensors\t{}\nbytes\t{}\nfiles\t{}\n", self.tensors, self.bytes, self.files);
         text += &format!("seconds\t{seconds:.3}\nfingerprints\t{proven}\t{}\n", self.fingerprints_recorded);
+        text +=
+            &format!("values\t{}\n", counts(&self.objects).map(|(_, count)| count.to_string()).join("\t"));
         text += &self.verified.iter().map(|it| format!("verified\t{}\n", it.tensors)).collect::<String>();
         text + &self.notes.iter().map(|note| format!("note\t{}\n", harmless(note))).collect::<String>()
     }

@@ -3,12 +3,13 @@
 use std::path::Path;
 
 use dcp::ops::prepare::Prepared;
+use dcp::rank_state::ObjectCounts;
 use dcp::{Error, ErrorKind, Place, Result};
 use reshard::Plan;
 use serde::Serialize;
 
 use super::job::Job;
-use super::outcome::keeps_shards;
+use super::outcome::{counts, keeps_shards, values};
 use super::target::Target;
 use super::{Context, Opened, open};
 use crate::output::{
@@ -32,6 +33,8 @@ struct Shown {
     /// Layers on each pipeline stage.
     stages: Vec<u64>,
     tensors: usize,
+    /// What becomes of non-tensor values.
+    objects: ObjectCounts,
     notes: Vec<String>,
     /// File that the plan was written to.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -62,6 +65,7 @@ pub(super) fn show(
         placement: prepared.named.origin.clone(),
         stages: prepared.stages.clone(),
         tensors: prepared.copy.spec.tensors.len(),
+        objects: prepared.objects,
         notes: prepared.notes.clone(),
         plan_file: job.writing.plan.as_ref().map(|file| file.display().to_string()),
         plan: prepared.plan.clone(),
@@ -118,7 +122,8 @@ fn difference(then: &Plan, now: &Plan) -> String {
             None => format!("the plan has {} tensors, the command {}", then.rules.len(), now.rules.len()),
         };
     }
-    "the plan was made with other options (target, format, names, dtype or codec)".to_owned()
+    "the plan was made with other options (target, format, names, dtype, codec or rules for rank state)"
+        .to_owned()
 }
 
 impl Shown {
@@ -196,6 +201,7 @@ impl Shown {
             units::bytes(cost.bytes_written),
             cost.moves
         );
+        text += &values(&self.objects).map(|values| format!("{:11}{values}\n", "values")).unwrap_or_default();
         let passes = if cost.passes == 1 { "one pass".to_owned() } else { format!("{} passes", cost.passes) };
         text += &format!("{:11}{passes}, at most {} of buffers\n", "memory", units::bytes(cost.peak_memory));
         if cost.read_amplification > 1.02 {
@@ -253,6 +259,8 @@ impl Render for Shown {
         text += &format!("reads\t{}\nmoves\t{}\npasses\t{}\n", cost.reads, cost.moves, cost.passes);
         text += &format!("peak_memory\t{}\n", cost.peak_memory);
         text += &format!("read_amplification\t{:.3}\n", cost.read_amplification);
+        text +=
+            &format!("values\t{}\n", counts(&self.objects).map(|(_, count)| count.to_string()).join("\t"));
         text += &self.notes.iter().map(|note| format!("note\t{}\n", harmless(note))).collect::<String>();
         text + &format!("\n{}\n{}", self.folds().plain(), self.ranks().plain())
     }
