@@ -161,7 +161,7 @@ impl Template {
         self.filled(|hole| if hole == own { Some(value) } else { captures.get(hole) })
     }
 
-    fn filled<'c>(&self, of: impl Fn(&str) -> Option<&'c str>) -> Option<String> {
+    pub(crate) fn filled<'c>(&self, of: impl Fn(&str) -> Option<&'c str>) -> Option<String> {
         self.parts.iter().try_fold(String::new(), |mut name, part| {
             name.push_str(match part {
                 TemplatePart::Literal(text) => text,

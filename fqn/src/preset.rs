@@ -16,6 +16,10 @@
 //! [[rank_state]]                          # state that every data rank has of its own: see `rank_state`
 //! match = "dataloader.token_buffer"
 //! how = "concat"
+//!
+//! [[stack]]                                # tensors that may be one: used where stacking is asked for, see `stacking`
+//! members = "layers.{layer}.experts.{expert}.{part}.weight"
+//! stack = "layers.{layer}.moe.{part}@0"
 //! ```
 //! Within a file the first rule that matches wins; user rules come before a preset's ([`Rules::before`]).
 //!
@@ -29,6 +33,7 @@ use crate::{
     AxisName, Fqn, PlacementError, PlacementRule, RegistryError, Shape, TensorId,
     pattern::{Pattern, PatternError, Template},
     rank_state::{RankScheme, RankStateError},
+    stacking::{StackError, Stacking},
 };
 
 mod apply;
@@ -121,6 +126,8 @@ pub struct Rules {
     pub renames: Vec<Rename>,
     /// What becomes of state that every data rank has of its own, first match wins.
     pub rank_state: RankScheme,
+    /// How names of members and of their stacks belong together. Nothing is stacked unless it is asked for.
+    pub stacks: Vec<Stacking>,
 }
 
 /// A tensor that no rule covers.
@@ -233,6 +240,14 @@ pub enum RulesError {
         /// Why.
         source: RankStateError,
     },
+    /// A pair of names of members and stack that is none.
+    #[error("line {line}: {source}")]
+    Stack {
+        /// Line.
+        line: usize,
+        /// Why not.
+        source: Box<StackError>,
+    },
     /// A hole that the pattern doesn't fill.
     #[error("line {line}: {{{hole}}} in {to:?} is not captured by {pattern:?}")]
     Hole {
@@ -314,6 +329,7 @@ impl Rules {
         self.rules.extend(others.rules);
         self.renames.extend(others.renames);
         self.rank_state = self.rank_state.before(others.rank_state);
+        self.stacks.extend(others.stacks);
         self.preset = others.preset.or(self.preset);
         self
     }

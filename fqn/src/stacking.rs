@@ -1,11 +1,13 @@
 //! [`Stacking`]: experts, or layers, as tensors of their own or as one tensor with a dimension for them, by name.
 //!
-//! A pair of names says it: `layers.{layer}.mlp.experts.{expert}.w1.weight` and `layers.{layer}.moe.experts.w1`. The capture
-//! that the stacked name lacks is the index along the new dimension. Names only: `reshard`'s assemblies say which box is
-//! which, and a tensor of one side is copied from boxes of the other.
+//! A pair of names says it: `layers.{layer}.mlp.experts.{expert}.w1.weight=layers.{layer}.moe.experts.w1@0`, the same text
+//! whichever way it is used. The capture that the stacked name lacks is the index along the new dimension, which comes after
+//! the `@`. Names only: `reshard`'s assemblies say which box is which, and a tensor of one side is copied from boxes of the
+//! other.
 //!
 //! A scalar slot of the optimizer (Adam's `step`) is no member and no stack: a stack has one, that of its first member, and
-//! every member taken out of it has that. Aliases name tensors in formats of others, where the other side does not exist: they
+//! every member taken out of it has that; whether all members have the same is for whoever reads them
+//! ([`Stacking::counters`]). Aliases name tensors in formats of others, where the other side does not exist: they
 //! stay behind.
 //!
 //! Invariants: a stack's members have indices 0 to n − 1, each once, one shape, one dtype and one role, and lie on meshes
@@ -16,11 +18,13 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::{
     Entry, Fqn, Registry, Shape, TensorId,
-    pattern::{Pattern, PatternError, Template},
+    pattern::{Captures, Pattern, PatternError, Template},
 };
 
 mod carry;
 mod error;
+mod rules;
+mod text;
 #[cfg(test)]
 mod tests;
 
@@ -34,6 +38,15 @@ pub struct Stacking {
     /// The capture that only members have.
     index: Index,
     axis: usize,
+}
+
+/// Which way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Way {
+    /// Members become a stack.
+    Stack,
+    /// A stack becomes its members.
+    Unstack,
 }
 
 /// What members are.
@@ -73,7 +86,10 @@ impl Stacking {
     /// # Errors
     /// Names that are no patterns, or whose captures do not differ in exactly one, `{layer}` or `{expert}`.
     pub fn new(apart: &str, stacked: &str, axis: usize) -> Result<Self, StackError> {
-        let both = |text: &str| Ok::<_, PatternError>((Pattern::new(text)?, Template::new(text)?));
+        // A capture of several segments is a hole like any other.
+        let both = |text: &str| {
+            Ok::<_, PatternError>((Pattern::new(text)?, Template::new(&text.replace("{**", "{"))?))
+        };
         let (apart, stacked) = (both(apart)?, both(stacked)?);
         let (inner, outer) = (apart.0.capture_names(), stacked.0.capture_names());
         let mut only = inner.iter().filter(|name| !outer.contains(name));
@@ -89,6 +105,51 @@ impl Stacking {
             .find(|of| of.name() == index)
             .ok_or_else(|| StackError::Index { capture: index.to_owned(), apart: apart.0.to_string() })?;
         Ok(Self { apart, stacked, index, axis })
+    }
+
+    /// [`Self::stack`] or [`Self::unstack`].
+    ///
+    /// # Errors
+    /// As they have.
+    pub fn apply(&self, way: Way, registry: &Registry) -> Result<(Registry, Vec<Origin>), StackError> {
+        match way {
+            Way::Stack => self.stack(registry),
+            Way::Unstack => self.unstack(registry),
+        }
+    }
+
+    /// Whether a tensor called `name` is changed on this way: whether it is a member, or a stack.
+    #[must_use]
+    pub fn concerns(&self, way: Way, name: &str) -> bool {
+        match way {
+            Way::Stack => self.apart.0.captures(name).is_some_and(|it| self.place_of(&it).is_some()),
+            Way::Unstack => self.stack_captures(name).is_some(),
+        }
+    }
+
+    /// What the name of a stack captures; none of a member, whose name may look like one.
+    fn stack_captures<'n>(&self, name: &'n str) -> Option<Captures<'n>> {
+        self.stacked.0.captures(name).filter(|_| !self.concerns(Way::Stack, name))
+    }
+
+    /// Dimension of the stack that its members lie along.
+    #[must_use]
+    pub const fn axis(&self) -> usize {
+        self.axis
+    }
+
+    /// Scalars of the optimizer of which a stack has one: the positions of all its members', for each stack that has some.
+    ///
+    /// # Errors
+    /// Names that can't be.
+    pub fn counters(&self, registry: &Registry) -> Result<Vec<Vec<usize>>, StackError> {
+        let mut found: BTreeMap<TensorId, Vec<usize>> = BTreeMap::new();
+        for (at, entry) in registry.entries().iter().enumerate().filter(|(_, entry)| is_counter(entry)) {
+            if let Some((id, _)) = self.stack_of(entry)? {
+                found.entry(id).or_default().push(at);
+            }
+        }
+        Ok(found.into_values().collect())
     }
 
     /// The registry with the members of each stack as one tensor, at the place of the first of them, and where each tensor
@@ -140,7 +201,7 @@ impl Stacking {
         let counts = self.counts(registry);
         self.check_total(registry, &counts)?;
         for (at, entry) in registry.entries().iter().enumerate() {
-            let Some(captures) = self.stacked.0.captures(entry.fqn.as_str()) else {
+            let Some(captures) = self.stack_captures(entry.fqn.as_str()) else {
                 done.0.push(entry.clone())?;
                 done.1.push(Origin { sources: vec![at], slice: None });
                 continue;
@@ -162,7 +223,7 @@ impl Stacking {
     fn counts<'r>(&self, registry: &'r Registry) -> HashMap<&'r Fqn, u64> {
         let of = |model| registry.entries().iter().filter(move |entry| entry.role.is_model() == model);
         let mut counts = HashMap::new();
-        for entry in of(true).chain(of(false)).filter(|e| self.stacked.0.matches(e.fqn.as_str())) {
+        for entry in of(true).chain(of(false)).filter(|e| self.concerns(Way::Unstack, e.fqn.as_str())) {
             if let Some(count) = entry.shape.get(self.axis) {
                 counts.entry(&entry.fqn).or_insert(*count);
             }
@@ -173,7 +234,7 @@ impl Stacking {
     /// Counts members before any is made.
     fn check_total(&self, registry: &Registry, counts: &HashMap<&Fqn, u64>) -> Result<(), StackError> {
         let mut total = 0_u64;
-        for stack in registry.entries().iter().filter(|e| self.stacked.0.matches(e.fqn.as_str())) {
+        for stack in registry.entries().iter().filter(|e| self.concerns(Way::Unstack, e.fqn.as_str())) {
             total = total.saturating_add(self.members_of(stack, counts)?.0);
             if total > MOST_TENSORS {
                 return Err(StackError::TooMany { stack: stack.id() });
@@ -199,10 +260,16 @@ impl Stacking {
     /// The stack that `entry` belongs to, and its place there.
     fn stack_of(&self, entry: &Entry) -> Result<Option<(TensorId, u64)>, StackError> {
         let Some(captures) = self.apart.0.captures(entry.fqn.as_str()) else { return Ok(None) };
-        let index = captures.get(self.index.name()).and_then(crate::fold::index_of);
-        let (Some(index), Some(text)) = (index, self.stacked.1.fill(&captures)) else { return Ok(None) };
+        let (Some(index), Some(text)) = (self.place_of(&captures), self.stacked.1.fill(&captures)) else {
+            return Ok(None);
+        };
         let fqn = Fqn::new(&text).map_err(|_| StackError::Name { from: entry.id(), to: text })?;
         Ok(Some((TensorId { fqn, role: entry.role.clone() }, u64::from(index))))
+    }
+
+    /// The place along the dimension that a member's name says.
+    fn place_of(&self, captures: &Captures<'_>) -> Option<u32> {
+        captures.get(self.index.name()).and_then(crate::fold::index_of)
     }
 
     fn stacked(

@@ -50,7 +50,7 @@ mod region;
 #[cfg(any(test, feature = "strategies"))]
 pub mod strategies;
 
-pub use assembly::{Assembly, AssemblyError, AssemblyPart};
+pub use assembly::{Assembly, AssemblyError, AssemblyPart, Strand};
 pub use copy::{CopyError, Strided, copy_region};
 pub use coverage::{CoverageError, Index};
 pub use layout::{

@@ -9,6 +9,7 @@ use super::{Parts, Preset, Rename, Rule, Rules, RulesError, Unit};
 use crate::{
     pattern::{Pattern, Template},
     rank_state::{RankRule, RankScheme},
+    stacking::Stacking,
 };
 
 type Entry<'a, 'i> = (&'a Spanned<std::borrow::Cow<'i, str>>, &'a Spanned<DeValue<'i>>);
@@ -32,8 +33,9 @@ impl Rules {
                     rules.rank_state =
                         RankScheme::new(reader.each(value, "rank_state", Reader::rank_rule)?);
                 }
+                "stack" => rules.stacks = reader.each(value, "stack", Reader::stack)?,
                 _ => {
-                    let known = ["rule", "rename", "preset", "rank_state"];
+                    let known = ["rule", "rename", "preset", "rank_state", "stack"];
                     return Err(reader.unknown(key, "rules file", &known));
                 }
             }
@@ -145,6 +147,13 @@ impl Reader<'_> {
         let ((pattern, line), (how, of_how)) = (self.needed(&fields, 0)?, self.needed(&fields, 1)?);
         let how = how.parse().map_err(|source| RulesError::RankState { line: of_how, source })?;
         RankRule::new(pattern, how).map_err(|source| RulesError::RankState { line, source })
+    }
+
+    fn stack(&self, value: &Spanned<DeValue<'_>>) -> Result<Stacking, RulesError> {
+        let fields = self.fields(value, "stack", &["members", "stack"])?;
+        let ((members, _), (stack, line)) = (self.needed(&fields, 0)?, self.needed(&fields, 1)?);
+        let wrong = |source| RulesError::Stack { line, source: Box::new(source) };
+        Stacking::of(members, stack).map_err(wrong)
     }
 
     fn preset(&self, value: &Spanned<DeValue<'_>>) -> Result<Preset, RulesError> {

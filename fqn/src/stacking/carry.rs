@@ -89,7 +89,7 @@ impl Stacking {
 
     /// The rule with the dimension put in or taken out: what lies by its expert or layer is cut along the dimension, and the
     /// other way round. Other cuts of the dimension itself have no counterpart on members, and are left out.
-    fn moved(&self, rule: &PlacementRule, into: bool) -> Result<PlacementRule, PlacementError> {
+    pub(super) fn moved(&self, rule: &PlacementRule, into: bool) -> Result<PlacementRule, PlacementError> {
         let axis = self.axis;
         let shifted = |dim: usize| match into {
             true => Some(if dim >= axis { dim + 1 } else { dim }),

@@ -6,6 +6,14 @@ use crate::{PlacementError, RegistryError, Shape, TensorId, pattern::PatternErro
 /// Why tensors can't be stacked or unstacked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StackError {
+    /// A text that is no pair of names.
+    #[error("{text:?} is no pair of names: {why}")]
+    Text {
+        /// The text.
+        text: String,
+        /// Why not.
+        why: &'static str,
+    },
     /// A name that is no pattern.
     #[error(transparent)]
     Pattern(#[from] PatternError),

@@ -1,7 +1,7 @@
 //! Stacks by name: both ways, placement that goes along, members that make none.
 
 use super::*;
-use crate::{Alias, Dtype, FusionPart, Role, fold};
+use crate::{Alias, Dtype, FusionPart, Role, fold, preset::Rules};
 
 fn entry(name: &str, shape: &[u64], rule: &str) -> Entry {
     let mut entry = Entry::new(Fqn::new(name).unwrap(), Role::Param, Dtype::BF16, Shape::new(shape));
@@ -199,4 +199,109 @@ fn a_stack_whose_members_would_lose_something_is_refused() {
     let many = (0..17).map(|n| entry(&format!("layers.{n}.moe.w1"), &[1 << 16, 0], "replicate"));
     let many = experts().unstack(&registry(many)).unwrap_err().to_string();
     assert_eq!(many, "layers.16.moe.w1 is not taken apart: with it there are more than 1048576 members");
+}
+
+#[test]
+fn a_pair_is_read_and_written_as_text() {
+    let text = "layers.{layer}.experts.{expert}.w1.weight=layers.{layer}.moe.w1@2";
+    let pair: Stacking = text.parse().unwrap();
+    assert_eq!((pair.to_string().as_str(), pair.axis(), pair.members()), (text, 2, "experts"));
+    let arrow: Stacking = "layers.{layer}.{**part} => layers.{**part}".parse().unwrap();
+    assert_eq!((arrow.to_string().as_str(), arrow.members()), ("layers.{layer}.{**part}=layers.{**part}@0", "layers"));
+    let why = |text: &str| text.parse::<Stacking>().unwrap_err().to_string();
+    assert!(why("layers.{layer}.w").contains("MEMBERS=STACK@AXIS"));
+    assert!(why("l.{layer}.w=l.w@first").contains("number of the stack's dimension"));
+    assert!(why("l.{layer}.w=l.w@-1").contains("number of the stack's dimension"));
+    assert!(why("l.{layer=l.w").contains("unbalanced"));
+}
+
+#[test]
+fn layers_of_any_depth_are_stacked_by_one_pair_and_a_member_is_no_stack() {
+    let pair: Stacking = "layers.{layer}.{**part}=layers.{**part}".parse().unwrap();
+    let apart = registry((0..2).flat_map(|n| {
+        ["attn.wq.weight", "norm"].map(|part| entry(&format!("layers.{n}.{part}"), &[6, 4], "tp:0,pp:layer"))
+    }));
+    assert!(!pair.concerns(Way::Unstack, "layers.1.attn.wq.weight"));
+    assert!(pair.concerns(Way::Unstack, "layers.attn.wq.weight") && pair.concerns(Way::Stack, "layers.1.norm"));
+    let (stacked, _) = pair.apply(Way::Stack, &apart).unwrap();
+    let names: Vec<&str> = stacked.entries().iter().map(|entry| entry.fqn.as_str()).collect();
+    assert_eq!(names, ["layers.attn.wq.weight", "layers.norm"]);
+    let (back, _) = pair.apply(Way::Unstack, &stacked).unwrap();
+    assert_eq!(back.len(), apart.len());
+    assert!(apart.entries().iter().all(|entry| back.get(&entry.id()) == Some(entry)));
+}
+
+#[test]
+fn rules_follow_to_the_other_side_one_for_all_layers_where_all_have_the_same() {
+    let text = r#"
+        [[rule]]
+        match = "layers.1.experts.*.w2.weight"
+        place = "dp:0,ep:expert,pp:layer"
+
+        [[rule]]
+        match = "layers.*.experts.*.w1.weight"
+        place = "tp:0,dp:0,ep:expert,pp:layer"
+        divides = "expert_ffn"
+
+        [[rule]]
+        match = "layers.*.experts.*.w2.weight"
+        place = "tp:1,dp:0,ep:expert,pp:layer"
+    "#;
+    let rules = Rules::from_toml(text).unwrap();
+    let told = |way, registry: &Registry, rules: &Rules| {
+        let made = experts().rules(way, registry, rules).unwrap();
+        made.iter().map(|rule| format!("{} {}", rule.pattern, rule.place)).collect::<Vec<_>>()
+    };
+    let stacked = told(Way::Stack, &model(), &rules);
+    assert_eq!(
+        stacked,
+        [
+            "layers.*.moe.w1 ep:0,tp:1,dp:1,pp:layer",
+            "layers.0.moe.w2 ep:0,tp:2,dp:1,pp:layer",
+            "layers.1.moe.w2 ep:0,dp:1,pp:layer",
+        ]
+    );
+    let made = Rules { rules: experts().rules(Way::Stack, &model(), &rules).unwrap(), ..Rules::default() };
+    assert_eq!(made.rules[0].divides, Some(crate::preset::Unit::ExpertFfn));
+    let apart = told(Way::Unstack, &experts().stack(&model()).unwrap().0, &made);
+    assert_eq!(
+        apart,
+        [
+            "layers.*.experts.*.w1.weight tp:0,dp:0,ep:expert,pp:layer",
+            "layers.0.experts.*.w2.weight tp:1,dp:0,ep:expert,pp:layer",
+            "layers.1.experts.*.w2.weight dp:0,ep:expert,pp:layer",
+        ]
+    );
+}
+
+#[test]
+fn all_counters_of_a_stack_are_named_so_that_they_can_be_compared() {
+    let names = (0..3).map(|expert| format!("layers.1.experts.{expert}.w1.weight"));
+    let steps = registry(names.map(|name| step(&name)).chain([step("norm")]));
+    assert_eq!(experts().counters(&steps).unwrap(), [vec![0, 1, 2]]);
+}
+
+#[test]
+fn every_preset_that_knows_stacks_places_both_sides_alike() {
+    for rules in crate::preset::presets() {
+        let name = rules.preset.as_ref().map(|preset| preset.name.as_str()).unwrap();
+        for pair in rules.stacks.iter().filter(|pair| pair.members() == "experts") {
+            let fill = |text: &str, part: &str| {
+                let text = text.replace("{layer}", "3").replace("{expert}", "7").replace("{kind}", "weight");
+                text.replace("{part}", part)
+            };
+            let parts = ["w1", "w2", "w3", "gate_proj", "up_proj", "down_proj"];
+            let known = parts.iter().filter(|part| rules.rule_for(&fill(pair.member_names(), part)).is_some());
+            let mut count = 0;
+            for part in known {
+                let member = fill(pair.member_names(), part);
+                let apart = registry([entry(&member, &[4, 4], "replicate")]);
+                let [made] = &pair.rules(Way::Stack, &apart, rules).unwrap()[..] else { panic!("{member}") };
+                let stack = rules.rule_for(&fill(pair.stack_names(), part)).unwrap();
+                assert_eq!((&made.place, made.divides), (&stack.place, stack.divides), "{name} {part}");
+                count += 1;
+            }
+            assert_eq!(count, 3, "{name}");
+        }
+    }
 }

@@ -67,6 +67,21 @@ impl Assembly {
         let parts = (0..count).map(part).collect::<Result<_, AssemblyError>>()?;
         Self::new(shape.clone(), parts)
     }
+
+    /// One of the tensors that [`Self::stack`] put side by side, out of the stack of this shape.
+    ///
+    /// # Errors
+    /// A stack without the dimension, or without this index.
+    pub fn slice(stack: &Shape, axis: usize, at: u64) -> Result<Self, AssemblyError> {
+        if stack.get(axis).is_none_or(|count| *count <= at) {
+            return Err(AssemblyError::Dimension { shape: stack.clone(), sources: 1, axis });
+        }
+        let mut shape = Dims::from_slice(stack);
+        shape.remove(axis);
+        let shape = Shape::from(shape);
+        let to = Region::whole(&shape)?;
+        Self::new(shape, vec![AssemblyPart { source: 0, from: slab(stack, axis, at, 1)?, to }])
+    }
 }
 
 /// The first shape, and the extent of every one along `axis`.

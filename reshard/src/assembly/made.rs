@@ -29,6 +29,15 @@ pub struct AssemblyPart {
     pub to: Region,
 }
 
+/// What a source of an assembly is.
+#[derive(Debug, Clone, Copy)]
+pub enum Strand<'a> {
+    /// Itself, at this position among the sources.
+    Whole(usize),
+    /// Made of others.
+    Made(&'a Assembly),
+}
+
 /// Why boxes make no tensor.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AssemblyError {
@@ -156,6 +165,24 @@ impl Assembly {
             Some(AssemblyPart { source: part.source, from: part.back(&to)?, to })
         });
         met.collect()
+    }
+
+    /// The same tensor, made of what its sources are made of in turn.
+    ///
+    /// # Errors
+    /// Sources that are not of the shapes that the assembly was made for.
+    pub fn through<'a>(&self, of: impl Fn(usize) -> Strand<'a>) -> Result<Self, AssemblyError> {
+        let mut parts = Vec::with_capacity(self.parts.len());
+        for part in &self.parts {
+            match of(part.source) {
+                Strand::Whole(source) => parts.push(AssemblyPart { source, ..part.clone() }),
+                Strand::Made(inner) => parts.extend(inner.of(&part.from).into_iter().filter_map(|inner| {
+                    let to = part.forward(&inner.to)?;
+                    Some(AssemblyPart { to, ..inner })
+                })),
+            }
+        }
+        Self::new(self.shape.clone(), parts)
     }
 
     /// The way back: every source as an assembly of the one tensor, `sources` being their shapes.

@@ -8,4 +8,4 @@ mod made;
 #[cfg(test)]
 mod tests;
 
-pub use made::{Assembly, AssemblyError, AssemblyPart};
+pub use made::{Assembly, AssemblyError, AssemblyPart, Strand};

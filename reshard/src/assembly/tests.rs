@@ -3,7 +3,7 @@
 use fqn::{Dtype, Entry, Fqn, Registry, Role, Shape};
 use proptest::prelude::*;
 
-use super::{Assembly, AssemblyError, AssemblyPart};
+use super::{Assembly, AssemblyError, AssemblyPart, Strand};
 use crate::{Layout, Moves, Region, StageSplit, Strided, copy_region, coverage, strategies};
 
 fn len(shape: &[u64]) -> usize {
@@ -121,6 +121,36 @@ proptest! {
     }
 
     #[test]
+    fn a_stack_of_stacks_is_made_of_the_members_of_both_and_a_slice_of_it_too(
+        shape in prop::collection::vec(1_u64..4, 0..3), (experts, layers) in (1_usize..4, 1_usize..4),
+        (inner, outer, out) in (any::<usize>(), any::<usize>(), any::<usize>()),
+    ) {
+        let shape = Shape::new(&shape);
+        let members = vec![shape.clone(); experts * layers];
+        let bytes: Vec<(Shape, Vec<u8>)> = members.iter().cloned().zip(tensors(&members)).collect();
+        let of_experts = Assembly::stack(&members[..experts], inner % (shape.rank() + 1)).unwrap();
+        let stacks = vec![of_experts.shape().clone(); layers];
+        // Members of layer n are those from n × experts on.
+        let moved = |layer: usize| of_experts.through(|at| Strand::Whole(layer * experts + at)).unwrap();
+        let each: Vec<Assembly> = (0..layers).map(moved).collect();
+        let both = Assembly::stack(&stacks, outer % (shape.rank() + 2)).unwrap();
+        let direct = both.through(|at| Strand::Made(&each[at])).unwrap();
+        let middle: Vec<(Shape, Vec<u8>)> =
+            each.iter().map(|one| (one.shape().clone(), assembled(one, &bytes, &whole(one.shape())))).collect();
+        let expected = assembled(&both, &middle, &whole(both.shape()));
+        prop_assert_eq!(&assembled(&direct, &bytes, &whole(direct.shape())), &expected);
+        let axis = out % (shape.rank() + 2);
+        let at = both.shape()[axis] - 1;
+        let slice = Assembly::slice(both.shape(), axis, at).unwrap();
+        let threaded = slice.through(|_| Strand::Made(&direct)).unwrap();
+        let stacked = [(both.shape().clone(), expected)];
+        prop_assert_eq!(
+            assembled(&threaded, &bytes, &whole(slice.shape())),
+            assembled(&slice, &stacked, &whole(slice.shape()))
+        );
+    }
+
+    #[test]
     fn a_box_of_an_assembled_tensor_is_boxes_of_its_sources(
         (shapes, axis, groups) in sources(), seed in prop::collection::vec((0_u64..100, 0_u64..100), 4)
     ) {
@@ -191,6 +221,8 @@ fn what_does_not_make_a_tensor_is_refused() {
     assert!(text(Assembly::concat(&[], 0)).contains("no dimension 0"));
     assert!(text(Assembly::stack(&[shape(&[2])], 2)).contains("no dimension 2"));
     assert!(text(Assembly::stack(&[shape(&[2]), shape(&[3])], 0)).contains("can't be joined"));
+    assert!(text(Assembly::slice(&shape(&[2, 3]), 1, 3)).contains("no dimension 1"));
+    assert!(text(Assembly::slice(&shape(&[]), 0, 0)).contains("no dimension 0"));
     let region = |o: &[u64], e: &[u64]| Region::new(o, e).unwrap();
     let part = AssemblyPart { source: 0, from: region(&[0], &[3]), to: region(&[0, 0], &[1, 4]) };
     assert!(text(Assembly::new(shape(&[1, 4]), vec![part])).contains("not the same elements"));
