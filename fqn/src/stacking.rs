@@ -24,9 +24,9 @@ use crate::{
 mod carry;
 mod error;
 mod rules;
-mod text;
 #[cfg(test)]
 mod tests;
+mod text;
 
 pub use error::StackError;
 

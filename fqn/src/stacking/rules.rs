@@ -45,7 +45,9 @@ impl Stacking {
     /// what is not concerned.
     fn made(&self, way: Way, name: &str) -> Option<(String, String)> {
         let (captures, to) = match way {
-            Way::Stack => (self.apart.0.captures(name).filter(|_| self.concerns(way, name))?, &self.stacked.1),
+            Way::Stack => {
+                (self.apart.0.captures(name).filter(|_| self.concerns(way, name))?, &self.stacked.1)
+            }
             Way::Unstack => (self.stack_captures(name)?, &self.apart.1),
         };
         let open = |captures: &Captures<'_>, numbers: &[&str]| {

@@ -207,7 +207,10 @@ fn a_pair_is_read_and_written_as_text() {
     let pair: Stacking = text.parse().unwrap();
     assert_eq!((pair.to_string().as_str(), pair.axis(), pair.members()), (text, 2, "experts"));
     let arrow: Stacking = "layers.{layer}.{**part} => layers.{**part}".parse().unwrap();
-    assert_eq!((arrow.to_string().as_str(), arrow.members()), ("layers.{layer}.{**part}=layers.{**part}@0", "layers"));
+    assert_eq!(
+        (arrow.to_string().as_str(), arrow.members()),
+        ("layers.{layer}.{**part}=layers.{**part}@0", "layers")
+    );
     let why = |text: &str| text.parse::<Stacking>().unwrap_err().to_string();
     assert!(why("layers.{layer}.w").contains("MEMBERS=STACK@AXIS"));
     assert!(why("l.{layer}.w=l.w@first").contains("number of the stack's dimension"));
@@ -222,7 +225,9 @@ fn layers_of_any_depth_are_stacked_by_one_pair_and_a_member_is_no_stack() {
         ["attn.wq.weight", "norm"].map(|part| entry(&format!("layers.{n}.{part}"), &[6, 4], "tp:0,pp:layer"))
     }));
     assert!(!pair.concerns(Way::Unstack, "layers.1.attn.wq.weight"));
-    assert!(pair.concerns(Way::Unstack, "layers.attn.wq.weight") && pair.concerns(Way::Stack, "layers.1.norm"));
+    assert!(
+        pair.concerns(Way::Unstack, "layers.attn.wq.weight") && pair.concerns(Way::Stack, "layers.1.norm")
+    );
     let (stacked, _) = pair.apply(Way::Stack, &apart).unwrap();
     let names: Vec<&str> = stacked.entries().iter().map(|entry| entry.fqn.as_str()).collect();
     assert_eq!(names, ["layers.attn.wq.weight", "layers.norm"]);
@@ -291,7 +296,8 @@ fn every_preset_that_knows_stacks_places_both_sides_alike() {
                 text.replace("{part}", part)
             };
             let parts = ["w1", "w2", "w3", "gate_proj", "up_proj", "down_proj"];
-            let known = parts.iter().filter(|part| rules.rule_for(&fill(pair.member_names(), part)).is_some());
+            let known =
+                parts.iter().filter(|part| rules.rule_for(&fill(pair.member_names(), part)).is_some());
             let mut count = 0;
             for part in known {
                 let member = fill(pair.member_names(), part);
