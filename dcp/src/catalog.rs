@@ -20,7 +20,7 @@ use fqn::{Dims, Dtype, Entry, Registry, Shape};
 use reshard::{Mesh, Region, StageSplit};
 use serde::{Deserialize, Serialize};
 
-use crate::{ChunkList, Error, Result, cores, rank_state::RankScheme};
+use crate::{ChunkList, Error, Lineage, Result, cores, rank_state::RankScheme};
 
 /// Formats that are read or written. The text form is what `--as` takes and what is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -61,6 +61,8 @@ pub struct Catalog {
     pub split: Option<StageSplit>,
     /// By which rules files were compressed, for people: see [`crate::codec::Codecs`]. None where no file is.
     pub codecs: Option<String>,
+    /// What tensors were recorded as, where a source shows them otherwise.
+    pub lineage: Lineage,
     /// Facts that only the format knows (a save id, safetensors' `__metadata__`, unknown attributes), by name, kept
     /// so that a round trip loses nothing.
     pub extra: serde_json::Map<String, serde_json::Value>,
@@ -316,6 +318,7 @@ impl Catalog {
             mesh: None,
             split: None,
             codecs: None,
+            lineage: Lineage::default(),
             extra: serde_json::Map::new(),
         }
     }

@@ -22,6 +22,7 @@ mod error;
 mod finding;
 pub mod fingerprint;
 pub mod formats;
+mod lineage;
 pub mod load;
 pub mod manifest;
 pub mod ops;
@@ -31,6 +32,7 @@ pub mod pickle;
 mod progress;
 pub mod rank_state;
 pub mod read_at;
+mod restacked;
 pub mod retention;
 pub mod save;
 mod sink;
@@ -48,7 +50,9 @@ pub use catalog::{
 pub use chunk_list::{ChunkList, Iter as ChunkIter};
 pub use error::{Error, ErrorKind, Place, Result};
 pub use finding::{Finding, FindingCode, Severity};
+pub use lineage::{Lineage, Recorded};
 pub use progress::{Cancel, Progress, Silent};
+pub use restacked::{Restacked, Step};
 pub use sink::{
     Committed, FileDone, Needs, Piece, Sink, TargetChunk, TargetFile, TargetLayout, TargetSpec, TargetTensor,
     Written,

@@ -156,7 +156,8 @@ pub struct FileDone {
     /// coordinates.
     pub sums: Vec<(usize, FingerprintSum)>,
     /// The same in the source's coordinates, for tensors whose rows were mapped: what the source's own fingerprint is
-    /// compared with.
+    /// compared with. Numbers from the count of tensors on are positions in the source's [`Lineage`](crate::Lineage): what was
+    /// recorded of tensors that were stacked or taken apart.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub source_sums: Vec<(usize, FingerprintSum)>,
 }

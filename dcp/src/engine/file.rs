@@ -93,8 +93,8 @@ struct Found {
 #[derive(Debug)]
 pub(crate) struct UnitSums {
     pub(crate) sum: FingerprintSum,
-    /// In the source's coordinates, where they differ.
-    pub(crate) source: Option<FingerprintSum>,
+    /// In the source's coordinates, where they differ: see [`FileDone::source_sums`].
+    pub(crate) sources: Vec<(usize, FingerprintSum)>,
 }
 
 impl Coded {
@@ -175,8 +175,8 @@ impl<'l> FileWork<'l> {
             *slot = Some(crc);
         }
         *found.sums.entry(job).or_default() += sums.sum;
-        if let Some(sum) = sums.source {
-            *found.source_sums.entry(job).or_default() += sum;
+        for (at, sum) in &sums.sources {
+            *found.source_sums.entry(*at).or_default() += *sum;
         }
         found.missing = found.missing.saturating_sub(bytes.len() as u64);
         Ok(found.missing == 0)

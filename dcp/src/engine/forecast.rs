@@ -43,9 +43,11 @@ impl Forecast {
             let bytes = tensor.entry.bytes().unwrap_or(0);
             let source = plan.sources.get(at).and_then(|source| catalog.tensors.get(source.tensor));
             let source = source.map(|source| columns(source.chunks.regions())).unwrap_or_default();
+            // Tensors whose rows lie between each other are copied side by side.
+            let abreast = abreast(plan, catalog, at);
             for (columns, ranks, share) in by_rows(&tensor.entry, &tensor.regions) {
-                let cuts = most_abreast(&source, &columns);
-                let span = cuts.saturating_mul(u64::from(BLOCK_LEN)).min(bytes);
+                let cuts = most_abreast(&source, &columns).saturating_mul(abreast);
+                let span = cuts.saturating_mul(u64::from(BLOCK_LEN)).min(bytes.saturating_mul(abreast));
                 widest = widest.max(span);
                 let again = if span > budget.cache { cuts } else { passes.distinct(at, &ranks) };
                 let mine = part(bytes, share);
@@ -58,6 +60,12 @@ impl Forecast {
         let enough_memory = widest.saturating_mul(2).max(options.max_memory.min(budget.total));
         Ok(Self { passes: passes.count, peak_memory: budget.total, read_amplification, enough_memory })
     }
+}
+
+/// How many tensors of the source, this one among them, lie row by row between each other.
+fn abreast(plan: &CopyPlan, catalog: &Catalog, tensor: usize) -> u64 {
+    let source = plan.sources.get(tensor).and_then(|source| catalog.lineage.abreast(source.tensor));
+    source.map_or(1, |(_, many)| many)
 }
 
 /// Which pass each rank's files are written in.

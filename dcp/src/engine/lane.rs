@@ -39,7 +39,7 @@ pub(super) struct Lane {
     /// Which pass it belongs to.
     pub(super) pass: usize,
     number: usize,
-    /// Chunks of each tensor, in order.
+    /// Chunks of each tensor, or of those that the source has row by row between each other, in order.
     groups: VecDeque<Vec<usize>>,
     /// Units of the tensor whose turn it is, by file; no queue is empty.
     ready: BTreeMap<usize, VecDeque<Unit>>,
@@ -57,7 +57,7 @@ impl Lane {
         let mut groups: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
         for (at, chunk) in work.iter().enumerate().filter(|(_, chunk)| chunk.bytes > 0) {
             if let Some(pass) = passes.get(&chunk.file) {
-                groups.entry((*pass, chunk.job)).or_default().push(at);
+                groups.entry((*pass, chunk.group)).or_default().push(at);
             }
         }
         let mut ties = Ties::default();

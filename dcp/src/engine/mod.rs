@@ -33,6 +33,7 @@ pub(crate) mod gather;
 pub(crate) mod grid;
 mod lane;
 mod options;
+mod origin;
 mod plan;
 mod queue;
 mod read;

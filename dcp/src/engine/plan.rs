@@ -1,9 +1,11 @@
 //! [`CopyPlan`]: what is copied from where, and the proof that it can be done, made before anything is written.
 
+use std::collections::HashMap;
+
 use fqn::{Dtype, Entry};
 use reshard::Region;
 
-use super::{cast::Cast, grid::Grid, rows::RowMap, tensors::Tensors};
+use super::{cast::Cast, grid::Grid, origin::Origin, rows::RowMap, tensors::Tensors};
 use crate::{Catalog, Error, Place, Result, TargetLayout, TargetSpec, TargetTensor};
 
 /// What is copied from where.
@@ -45,11 +47,15 @@ pub(crate) struct Job<'p> {
     pub(crate) source_grid: Grid,
     pub(crate) map: &'p RowMap,
     pub(crate) cast: Option<Cast>,
+    /// What the source's tensor was recorded as, where the source shows it otherwise.
+    pub(crate) origin: Option<Origin<'p>>,
+    /// Whether every row of the source's tensor is in the target's exactly once.
+    pub(crate) whole: bool,
 }
 
 impl CopyPlan {
     /// Checks what does not depend on the layout: dtypes, shapes, and that the source's chunks tile what is wanted.
-    pub(crate) fn jobs(&self, catalog: &Catalog, tensors: &Tensors<'_>) -> Result<Vec<Job<'_>>> {
+    pub(crate) fn jobs<'p>(&'p self, catalog: &'p Catalog, tensors: &Tensors<'_>) -> Result<Vec<Job<'p>>> {
         if self.spec.tensors.len() != self.sources.len() {
             return Err(Error::internal(format!(
                 "{} tensors, {} sources",
@@ -65,7 +71,7 @@ impl CopyPlan {
 fn job<'p>(
     target: &'p TargetTensor,
     source: &'p SourceRef,
-    catalog: &Catalog,
+    catalog: &'p Catalog,
     tensors: &Tensors<'_>,
 ) -> Result<Job<'p>> {
     let entry = &target.entry;
@@ -94,6 +100,8 @@ fn job<'p>(
         source_grid: Grid::new(dtype, &from.shape)?,
         map: &source.map,
         cast: Cast::new(from.dtype, dtype)?,
+        origin: Origin::of(catalog, source.tensor)?,
+        whole: source.map.is_permutation(from.shape.first().copied().unwrap_or(1)),
     })
 }
 
@@ -102,6 +110,8 @@ fn job<'p>(
 pub(crate) struct Piecework {
     /// Which job it is part of.
     pub(crate) job: usize,
+    /// The first job whose tensor the source has row by row between this one's: they are copied side by side.
+    pub(crate) group: usize,
     pub(crate) file: usize,
     pub(crate) region: Region,
     pub(crate) offset: u64,
@@ -122,6 +132,7 @@ pub(crate) struct Piecework {
 pub(crate) fn piecework(jobs: &[Job<'_>], layout: &TargetLayout) -> Result<Vec<Piecework>> {
     let mut places = vec![0_usize; layout.files.len()];
     let mut work = Vec::with_capacity(layout.chunks.len());
+    let groups = groups(jobs);
     for chunk in &layout.chunks {
         let job = jobs.get(chunk.tensor);
         let job = job.ok_or_else(|| Error::internal(format!("the layout has a tensor {}", chunk.tensor)))?;
@@ -135,16 +146,20 @@ pub(crate) fn piecework(jobs: &[Job<'_>], layout: &TargetLayout) -> Result<Vec<P
         let first =
             region.offsets().iter().zip(&strides).map(|(at, stride)| at.saturating_mul(*stride)).sum();
         let bytes = job.grid.bytes_of(&region);
+        // Rows of those that lie between each other are as far apart in the source as all of them are long.
+        let (group, abreast) = groups.get(chunk.tensor).copied().unwrap_or((chunk.tensor, 1));
+        let spread = |cells: u64| cells.saturating_mul(abreast);
         work.push(Piecework {
             job: chunk.tensor,
+            group,
             file: chunk.file,
             region,
             offset: chunk.offset,
             bytes,
             place: *place,
-            first,
-            stride: strides.first().copied().unwrap_or(1),
-            tensor_bytes: job.grid.bytes().unwrap_or(0),
+            first: spread(first),
+            stride: spread(strides.first().copied().unwrap_or(1)),
+            tensor_bytes: spread(job.grid.bytes().unwrap_or(0)),
             width: job.grid.width,
         });
         *place += 1;
@@ -152,6 +167,16 @@ pub(crate) fn piecework(jobs: &[Job<'_>], layout: &TargetLayout) -> Result<Vec<P
     check_files(layout, &work)?;
     check_cover(jobs, &work)?;
     Ok(work)
+}
+
+/// For each job, the first that lies in the source between its rows, and how many of them there are.
+fn groups(jobs: &[Job<'_>]) -> Vec<(usize, u64)> {
+    let mut first: HashMap<usize, usize> = HashMap::new();
+    let each = jobs.iter().enumerate().map(|(at, job)| match job.origin.as_ref().and_then(|it| it.abreast) {
+        Some((recorded, many)) => (*first.entry(recorded).or_insert(at), many),
+        None => (at, 1),
+    });
+    each.collect()
 }
 
 /// Chunks and head pieces of a file lie inside it and do not overlap, in ascending order.

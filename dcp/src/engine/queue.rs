@@ -5,7 +5,8 @@
 //! are threads go on side by side, and a thread takes a file that nobody writes where there is one: the kernel lets one
 //! thread at a time write a file, so two in one file are hardly faster than one. A thread that could run so far ahead of
 //! a slow one that the cache would forget what that still needs has to wait. Invariant: every block of every chunk that
-//! was asked for comes exactly once; of each lane only the units of one tensor are held at a time.
+//! was asked for comes exactly once; of each lane only the units of one tensor, or of those that the source has row by row between
+//! each other, are held at a time.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -159,6 +160,7 @@ mod tests {
     fn chunk(job: usize, file: usize, row: u64, mib: u64) -> Piecework {
         Piecework {
             job,
+            group: job,
             file,
             region: Region::new(&[row, 0], &[mib, MIB]).unwrap(),
             offset: 0,

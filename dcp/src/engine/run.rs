@@ -10,7 +10,7 @@
 //! fingerprint that the source recorded has been found again.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -23,6 +23,7 @@ use super::{
     file::{FileWork, Packer, UnitSums},
     gather::gather,
     options::{Budget, Report, RunOptions},
+    origin,
     plan::{CopyPlan, Job, Piecework, piecework},
     queue::{Queue, Unit},
     reader::{Cursor, Reader},
@@ -49,6 +50,9 @@ const PER_DECODER: u64 = 3 << 20;
 
 /// What a cast adds: the block as it was, of elements at most four times as wide.
 const PER_CAST: u64 = 4 << 20;
+
+/// What tensors add that are shown otherwise than they were recorded: the part of a block that belongs to one of these.
+const PER_ORIGIN: u64 = 1 << 20;
 
 /// How a worker's part of a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -169,6 +173,7 @@ pub(super) fn per_thread(plan: &CopyPlan, catalog: &Catalog) -> u64 {
         + if plan.sources.iter().any(|source| source.cast.is_some()) { PER_CAST } else { 0 }
         + if plan.spec.codecs.is_none() { 0 } else { PER_ENCODER }
         + if catalog.files.iter().any(FileEntry::is_coded) { PER_DECODER } else { 0 }
+        + if catalog.lineage.recorded().is_empty() { 0 } else { PER_ORIGIN }
 }
 
 /// What threads share.
@@ -281,7 +286,8 @@ impl Copy<'_> {
             reshard::flat::boxes(&shape, cells).map_err(|error| Error::internal(error.to_string()))?;
         resize(&mut buffers.block, unit.bytes.end - unit.bytes.start);
         let tensor = self.tensors.get(job.source)?;
-        let mut sums = UnitSums { sum: FingerprintSum::default(), source: None };
+        let mut sums = UnitSums { sum: FingerprintSum::default(), sources: Vec::new() };
+        let mut in_source = FingerprintSum::default();
         let mut rest = &mut buffers.block[..];
         for part in &boxes {
             let target = shifted(part, &chunk.region)?;
@@ -297,11 +303,17 @@ impl Copy<'_> {
                         cast.apply(&buffers.uncast, now)?;
                     }
                 }
-                if !job.map.is_identity() {
-                    let sum = sums.source.get_or_insert_default();
-                    add(sum, &job.source_grid, &from, now)?;
+                match &job.origin {
+                    Some(origin) if job.cast.is_none() => {
+                        origin.add(&job.source_grid, &from, now, (self.jobs.len(), &mut sums.sources))?;
+                    }
+                    None if !job.map.is_identity() => add(&mut in_source, &job.source_grid, &from, now)?,
+                    _ => {}
                 }
             }
+        }
+        if job.origin.is_none() && !job.map.is_identity() {
+            sums.sources.push((chunk.job, in_source));
         }
         let mut rest = &buffers.block[..];
         for part in &boxes {
@@ -322,7 +334,7 @@ impl Copy<'_> {
     }
 }
 
-fn add(
+pub(super) fn add(
     sum: &mut FingerprintSum,
     grid: &super::grid::Grid,
     region: &reshard::Region,
@@ -412,6 +424,7 @@ fn all_files(
 /// Adds up the fingerprints, and compares them with those that the source recorded; how many were proven so.
 fn prove(source: &dyn Source, jobs: &[Job<'_>], files: &[FileDone]) -> Result<(Vec<Fingerprint>, usize)> {
     let mut sums = vec![(FingerprintSum::default(), FingerprintSum::default()); jobs.len()];
+    let mut origins: BTreeMap<usize, FingerprintSum> = BTreeMap::new();
     for done in files {
         for (at, sum) in &done.sums {
             if let Some(sums) = sums.get_mut(*at) {
@@ -419,12 +432,14 @@ fn prove(source: &dyn Source, jobs: &[Job<'_>], files: &[FileDone]) -> Result<(V
             }
         }
         for (at, sum) in &done.source_sums {
-            if let Some(sums) = sums.get_mut(*at) {
-                sums.1 += *sum;
+            match (sums.get_mut(*at), at.checked_sub(jobs.len())) {
+                (Some(sums), _) => sums.1 += *sum,
+                (None, Some(recorded)) => *origins.entry(recorded).or_default() += *sum,
+                (None, None) => {}
             }
         }
     }
-    let mut proven = 0;
+    let mut proven = origin::prove(source.catalog(), jobs, &origins)?;
     let mut found = Vec::with_capacity(jobs.len());
     for (job, (sum, in_source)) in jobs.iter().zip(sums) {
         let fingerprint = sum.finish(job.entry.dtype, &job.entry.shape);
@@ -451,7 +466,6 @@ fn prove(source: &dyn Source, jobs: &[Job<'_>], files: &[FileDone]) -> Result<(V
 fn recorded(source: &dyn Source, job: &Job<'_>) -> Option<(fqn::Shape, Fingerprint)> {
     let catalog = source.catalog();
     let shape = catalog.registry.entries().get(job.source)?.shape.clone();
-    let whole = job.map.is_permutation(shape.first().copied().unwrap_or(1));
-    let fingerprint = catalog.tensors.get(job.source)?.fingerprint.filter(|_| whole)?;
+    let fingerprint = catalog.tensors.get(job.source)?.fingerprint.filter(|_| job.whole)?;
     Some((shape, fingerprint))
 }

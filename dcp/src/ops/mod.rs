@@ -10,6 +10,7 @@ pub mod naming;
 mod objects;
 mod pieces;
 pub mod prepare;
+pub mod restack;
 pub mod seal;
 pub mod standing;
 pub mod verify;

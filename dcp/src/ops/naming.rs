@@ -4,6 +4,8 @@
 //! rules file, then single rules. A tensor that nothing covers is an error only where a mesh of several ranks needs
 //! its placement; [`name`] reports it then, naming the nearest rule.
 
+use std::borrow::Cow;
+
 use fqn::{
     Registry,
     preset::{self, ModelFacts, Rules, RulesError},
@@ -23,6 +25,17 @@ pub struct NamingRequest {
     pub place: Vec<String>,
     /// Numbers of the model that shapes do not tell.
     pub facts: ModelFacts,
+    /// Rules in place of those that a preset has: what [`super::restack`] made of them.
+    pub base: Option<Base>,
+}
+
+/// Rules that others came before, and where they came from, for people.
+#[derive(Debug, Clone)]
+pub struct Base {
+    /// The rules.
+    pub rules: Rules,
+    /// As [`Named::origin`].
+    pub origin: String,
 }
 
 /// What names came to.
@@ -55,8 +68,8 @@ pub fn name(registry: &Registry, request: &NamingRequest) -> Result<Named> {
         (None, _) => origin,
     };
     let rules = match (own, base) {
-        (Some(own), Some(base)) => Some(own.before(base.clone())),
-        (own, base) => own.or_else(|| base.cloned()),
+        (Some(own), Some(base)) => Some(own.before(base.into_owned())),
+        (own, base) => own.or_else(|| base.map(Cow::into_owned)),
     };
     let mut registry = registry.clone();
     let mut uncovered = None;
@@ -131,7 +144,14 @@ impl Named {
     }
 }
 
-fn base_rules<'a>(registry: &Registry, request: &NamingRequest) -> Result<(Option<&'a Rules>, String)> {
+/// The rules of the preset that was named, or that fits the names, and where they came from.
+pub(super) fn base_rules<'a>(
+    registry: &Registry,
+    request: &'a NamingRequest,
+) -> Result<(Option<Cow<'a, Rules>>, String)> {
+    if let Some(Base { rules, origin }) = &request.base {
+        return Ok((Some(Cow::Borrowed(rules)), origin.clone()));
+    }
     let title = |rules: &Rules| rules.preset.as_ref().map_or_else(String::new, |preset| preset.title.clone());
     if let Some(name) = &request.preset {
         let rules = preset::named(name).ok_or_else(|| {
@@ -140,18 +160,18 @@ fn base_rules<'a>(registry: &Registry, request: &NamingRequest) -> Result<(Optio
             Error::new(ErrorKind::Incompatible, format!("no preset is called {name:?}"))
                 .hint(format!("presets: {}", known.collect::<Vec<_>>().join(", ")))
         })?;
-        return Ok((Some(rules), format!("preset {name} ({})", title(rules))));
+        return Ok((Some(Cow::Borrowed(rules)), format!("preset {name} ({})", title(rules))));
     }
     let (found, _) = preset::detect(registry);
     let origin = found.map_or_else(String::new, |rules| {
         let name = rules.preset.as_ref().map_or("", |preset| preset.name.as_str());
         format!("preset {name} ({}), detected from the names", title(rules))
     });
-    Ok((found, origin))
+    Ok((found.map(Cow::Borrowed), origin))
 }
 
 /// Single rules, then the file's.
-fn own_rules(request: &NamingRequest) -> Result<Option<Rules>> {
+pub(super) fn own_rules(request: &NamingRequest) -> Result<Option<Rules>> {
     let single = Rules::from_flags(&request.place)
         .map_err(|e| Error::incompatible(format!("--place: {e}")).caused_by(e))?;
     let file = request.rules.as_deref().map(Rules::from_toml).transpose();

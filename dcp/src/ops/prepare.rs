@@ -25,7 +25,7 @@ use super::{
     objects::{Objects, objects},
 };
 use crate::{
-    Catalog, Error, ErrorKind, Format, ReshardRule, Result, TargetSpec, TargetTensor,
+    Catalog, Error, ErrorKind, Format, Recorded, ReshardRule, Result, TargetSpec, TargetTensor,
     codec::Codecs,
     digest::{Sha256Digest, Sha256Hasher},
     engine::{CopyPlan, Forecast, RowMap, RowRun, RunOptions, SourceRef},
@@ -512,6 +512,8 @@ struct Essence<'a> {
     tensors: &'a [Entry],
     files: Vec<(&'a str, u64)>,
     fingerprints: Vec<Option<String>>,
+    #[serde(skip_serializing_if = "<[Recorded]>::is_empty")]
+    recorded: &'a [Recorded],
 }
 
 /// Identity of a checkpoint: a digest of what it holds, where its bytes lie and what is known of their content.
@@ -527,6 +529,7 @@ pub fn identity(catalog: &Catalog) -> Result<Sha256Digest> {
             .iter()
             .map(|t| t.fingerprint.as_ref().map(ToString::to_string))
             .collect(),
+        recorded: catalog.lineage.recorded(),
     };
     let mut hasher = Sha256Hasher::new();
     hasher.update(&serde_json::to_vec(&essence).map_err(|e| Error::internal(e.to_string()))?);

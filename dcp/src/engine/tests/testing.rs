@@ -340,7 +340,12 @@ impl BlobWriter for MemBlob {
 
 /// A plan that keeps every tensor of the source, cut into these regions, each for the rank that comes with it.
 pub(crate) fn plan(source: &MemSource, regions: Vec<Vec<(Region, u32)>>) -> CopyPlan {
-    let entries = source.catalog.registry.entries().iter();
+    plan_of(&source.catalog, regions)
+}
+
+/// The same of any catalog.
+pub(crate) fn plan_of(catalog: &Catalog, regions: Vec<Vec<(Region, u32)>>) -> CopyPlan {
+    let entries = catalog.registry.entries().iter();
     let tensors = entries.zip(regions).map(|(entry, regions)| TargetTensor { entry: entry.clone(), regions });
     let tensors: Vec<TargetTensor> = tensors.collect();
     let sources = (0..tensors.len()).map(SourceRef::plain).collect();
