@@ -27,7 +27,7 @@ pub(crate) struct Naming {
     /// Placement preset; detected from the names when not given.
     #[arg(long, value_name = "NAME", help_heading = "Placement")]
     pub(crate) preset: Option<String>,
-    /// TOML file of placement and rename rules, and of rules for rank state.
+    /// TOML file of placement and rename rules, of rules for rank state, and of names that stack.
     #[arg(long, value_name = "FILE", help_heading = "Placement")]
     pub(crate) rules: Option<PathBuf>,
     /// One placement rule: layers.*.wq.weight=tp:0,dp:0. Repeatable; later ones win.
@@ -60,6 +60,13 @@ pub(crate) struct Writing {
     /// Repeatable; later ones win. See `ckpt help rank-state`.
     #[arg(long, value_name = "PATH=HOW", help_heading = "Selection")]
     pub(crate) rank_state: Vec<String>,
+    /// Make one tensor of members of their own: 'MEMBERS=STACK@AXIS', or a word for the pairs that rules and presets know:
+    /// experts, layers. Repeatable; `ckpt help stacking`.
+    #[arg(long, value_name = "NAMES", help_heading = "Stacking")]
+    pub(crate) stack: Vec<String>,
+    /// Take a stack apart into its members: the same texts and words. Repeatable; done before --stack.
+    #[arg(long, value_name = "NAMES", help_heading = "Stacking")]
+    pub(crate) unstack: Vec<String>,
     /// Leave out state of single ranks that can't follow to another mesh.
     #[arg(long, help_heading = "Dangerous")]
     pub(crate) drop_per_rank: bool,

@@ -34,6 +34,7 @@ pub(super) fn naming(options: &Naming, catalog: &Catalog) -> Result<NamingReques
         rules: options.rules.as_deref().map(text_of).transpose()?,
         place: options.place.clone(),
         facts,
+        base: None,
     })
 }
 

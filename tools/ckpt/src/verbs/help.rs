@@ -12,6 +12,7 @@ const TOPICS: &[(&str, &str)] = &[
     ("meshes", MESHES),
     ("formats", FORMATS),
     ("placement", PLACEMENT),
+    ("stacking", STACKING),
     ("workers", WORKERS),
     ("rank-state", RANK_STATE),
 ];
@@ -88,6 +89,29 @@ pickles within pickles; they are read as data, and nothing in them is run.
 
 Rules come from, the first that covers winning: --rank-state, [[rank_state]] tables (match, how) of --rules FILE, the checkpoint itself: a
 native store keeps them. --drop-per-rank leaves out whatever can't follow and no rule is about.
+";
+
+const STACKING: &str = "\
+Experts, or layers, are tensors of their own in some models' names, and one tensor with a dimension for them in others'. `convert`,
+`reshard` and `export` make the one of the other; the moments of the optimizer come along.
+
+  --stack experts           the pairs of names that a rules file, or else the preset, knows for experts
+  --stack layers            the same for layers
+  --stack 'layers.{layer}.mlp.experts.{expert}.w1.weight=layers.{layer}.moe.w1@0'
+                            a pair: MEMBERS=STACK@AXIS; {layer} and {expert} are numbers, any other {name} is a segment, {**name}
+                            are several; the one that only members have numbers them; AXIS is the stack's new dimension
+  --unstack ...             the other way, by the same words and texts; done first where both are given
+  PATH#GLOB                 chooses among the names that the source has
+
+In a rules file (--rules), which the words look at first:
+
+  [[stack]]
+  members = \"layers.{layer}.mlp.experts.{expert}.{part}.weight\"
+  stack = \"layers.{layer}.moe.{part}@0\"
+
+Members are numbered from 0, each once, of one shape and dtype. A stack has one scalar of the optimizer (step): members whose
+scalars differ are refused. Placement follows: ep:expert becomes a cut of the new dimension over ep, pp:layer becomes pp:layers@AXIS,
+unless a rule has the new name. What is made is proven by the fingerprints that the source records, in its own tensors.
 ";
 
 const RETENTION: &str = "\

@@ -17,6 +17,7 @@ mod place;
 mod rank_state;
 mod root;
 mod schemas;
+mod stacking;
 mod verify;
 mod workers;
 mod write;

@@ -74,6 +74,18 @@ fn a_checkpoint_larger_than_memory_goes_from_mesh_to_mesh_within_its_bound() {
         done(&["verify", "b"]);
         done(&["diff", "source.safetensors", "b"]);
         std::fs::remove_dir_all(place.path("b")).unwrap();
+        // All layers as one tensor, larger than the bound too, along both of its rows.
+        for axis in ["0", "1"] {
+            let pair = format!("layers.{{layer}}.w=layers.w@{axis}");
+            done(
+                &[&["convert", "source.safetensors", "a", "--to", "2x1x3", "--stack", &pair], &rules[..]]
+                    .concat(),
+            );
+            done(&["reshard", "a", "b", "--to", "3x2x1", "--unstack", &pair]);
+            std::fs::remove_dir_all(place.path("a")).unwrap();
+            done(&["diff", "source.safetensors", "b"]);
+            std::fs::remove_dir_all(place.path("b")).unwrap();
+        }
     }
 }
 

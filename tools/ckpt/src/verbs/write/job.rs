@@ -3,6 +3,7 @@
 use dcp::codec::Codecs;
 use dcp::engine::Share;
 use dcp::ops::prepare::{Names, Part, Request, Select};
+use dcp::ops::restack::RestackRequest;
 use dcp::rank_state::RankScheme;
 use dcp::{Error, Format, Result};
 use fqn::Dtype;
@@ -200,6 +201,12 @@ impl<'a> Job<'a> {
             cli::Part::Model => Part::Model,
             cli::Part::Optimizer => Part::Optimizer,
         }
+    }
+
+    /// What shall be stacked, and taken apart.
+    pub(super) fn restack(&self) -> RestackRequest {
+        let Writing { stack, unstack, .. } = self.writing;
+        RestackRequest { stack: stack.clone(), unstack: unstack.clone() }
     }
 
     /// A Hugging Face folder is for `transformers`, which knows its own names only.

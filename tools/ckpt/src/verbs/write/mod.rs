@@ -1,7 +1,7 @@
 //! The verbs that write a checkpoint: `convert`, `reshard`, `export`. They differ in their options; what they do is one.
 //!
 //! ```text
-//!  options ─► Job ─► open ─► prepare ─► plan shown (--dry-run, --plan) or compared (--apply)
+//!  options ─► Job ─► open ─► [restack] ─► prepare ─► plan shown (--dry-run, --plan) or compared (--apply)
 //!                                    └► sink ─► engine ─► [--verify: opened again, proven] ─► result
 //! ```
 //!
@@ -21,7 +21,8 @@ pub(crate) use self::worker::Worker;
 
 use dcp::engine::{self, RunOptions, Share};
 use dcp::formats::OpenOptions;
-use dcp::ops::prepare::{Prepared, prepare};
+use dcp::ops::prepare::{Prepared, Request, prepare};
+use dcp::ops::restack;
 use dcp::{Error, ErrorKind, Result};
 
 use self::job::Job;
@@ -45,15 +46,11 @@ fn run(context: &Context<'_>, job: &Job<'_>) -> Result<exit::Code> {
     let opened = open::open(job.source, OpenOptions::new())?;
     let share = job.share(&opened)?;
     let target = target::Target::of(job, &opened)?;
-    let request = job.request(context, &opened, &target)?;
-    let prepared = prepare(opened.source.catalog(), &request).map_err(|error| {
-        let bare = error.hint_text().is_none() && error.kind() == ErrorKind::Incompatible;
-        if bare {
-            error.hint("`ckpt help meshes` and `ckpt help placement` say how both are written")
-        } else {
-            error
-        }
-    })?;
+    let mut request = job.request(context, &opened, &target)?;
+    let (opened, mut notes) = restacked(job, opened, &mut request).map_err(hinted)?;
+    let mut prepared = prepare(opened.source.catalog(), &request).map_err(hinted)?;
+    notes.append(&mut prepared.notes);
+    prepared.notes = notes;
     changes_something(&opened, &target, &prepared)?;
     if let Some(file) = &job.writing.apply {
         plan::must_equal(file, &prepared.plan)?;
@@ -64,6 +61,28 @@ fn run(context: &Context<'_>, job: &Job<'_>) -> Result<exit::Code> {
     let outcome = write(context, job, &opened, &target, &prepared, share)?;
     output::show(context, &job.source.to_string(), &opened.warnings, &outcome)?;
     Ok(exit::DONE)
+}
+
+/// Where nothing closer says what to do.
+fn hinted(error: Error) -> Error {
+    let bare = error.hint_text().is_none() && error.kind() == ErrorKind::Incompatible;
+    if bare {
+        error.hint("`ckpt help meshes` and `ckpt help placement` say how both are written")
+    } else {
+        error
+    }
+}
+
+/// The source with members as stacks, or stacks as members, where that is asked for; and what there is to say of it. A glob chooses among
+/// the names of the source: what is made of them is wanted.
+fn restacked(job: &Job<'_>, opened: Opened, request: &mut Request) -> Result<(Opened, Vec<String>)> {
+    let wish = job.restack();
+    if wish.is_empty() {
+        return Ok((opened, restack::unused(&wish, &request.naming)?.into_iter().collect()));
+    }
+    let glob = request.select.glob.take();
+    let (shown, notes) = restack::restack(opened.source, &wish, &mut request.naming, glob.as_ref())?;
+    Ok((Opened { source: Box::new(shown), ..opened }, notes))
 }
 
 fn write(

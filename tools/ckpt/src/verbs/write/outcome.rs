@@ -47,10 +47,12 @@ pub(super) struct Outcome {
     #[serde(skip_serializing_if = "Option::is_none")]
     missing_files: Option<usize>,
     tensors: usize,
-    /// Tensors for which the source records a fingerprint to compare with.
+    /// Tensors for which the source records a fingerprint to compare with: for what is stacked or taken apart, of all that it is made of.
     fingerprints_recorded: usize,
     /// What became of non-tensor values.
     objects: ObjectCounts,
+    /// Tensors that were stacked or taken apart.
+    restacked: usize,
     notes: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) verified: Option<Proven>,
@@ -75,7 +77,11 @@ impl Outcome {
             Some(sequence) => format!("{}@seq:{sequence}", target.location),
             None => target.location.clone(),
         };
-        let recorded = |tensor: usize| catalog.tensors.get(tensor).is_some_and(|it| it.fingerprint.is_some());
+        let recorded = |tensor: usize| {
+            let own = catalog.tensors.get(tensor).is_some_and(|it| it.fingerprint.is_some());
+            own || catalog.lineage.is_proven(tensor)
+        };
+        let sources = || prepared.copy.sources.iter();
         Self {
             verb: job.verb,
             source: opened.location.clone(),
@@ -93,7 +99,8 @@ impl Outcome {
             plan: (!share.is_whole()).then(|| prepared.plan.attempt.clone()),
             missing_files,
             tensors: prepared.copy.spec.tensors.len(),
-            fingerprints_recorded: prepared.copy.sources.iter().filter(|it| recorded(it.tensor)).count(),
+            fingerprints_recorded: sources().filter(|it| recorded(it.tensor)).count(),
+            restacked: sources().filter(|it| catalog.lineage.of(it.tensor).is_some()).count(),
             objects: prepared.objects,
             notes: prepared.notes.clone(),
             verified: None,
@@ -122,7 +129,13 @@ impl Outcome {
         };
         match self.fingerprints_recorded {
             0 => format!("{checked}; the source records no fingerprints, the copy's are computed"),
-            recorded => format!("fingerprints {proven}/{recorded} equal to the source's; {checked}"),
+            recorded => {
+                let members = match self.restacked {
+                    0 => "",
+                    _ => ", of what was stacked or taken apart in the source's own tensors",
+                };
+                format!("fingerprints {proven}/{recorded} equal to the source's{members}; {checked}")
+            }
         }
     }
 

@@ -105,7 +105,8 @@ pub(super) fn must_equal(file: &Path, now: &Plan) -> Result<()> {
 
 fn difference(then: &Plan, now: &Plan) -> String {
     if then.source != now.source {
-        return "the plan was made for another checkpoint, or this one has changed since".to_owned();
+        return "the plan was made for another checkpoint or another stacking, or this one has changed since"
+            .to_owned();
     }
     if then.to != now.to {
         return format!("the plan is for {}, the command says {}", then.to, now.to);
