@@ -99,6 +99,10 @@ impl Source for Restacked {
         self.inner.stamp()
     }
 
+    fn waits(&self) -> bool {
+        self.inner.waits()
+    }
+
     fn facts(&self) -> Vec<(&'static str, String)> {
         self.inner.facts()
     }

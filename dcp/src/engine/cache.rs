@@ -61,12 +61,35 @@ enum Slot {
     Ready { block: Block, tick: u64 },
 }
 
-/// Takes the mark of a read that did not succeed away, also when the reader panics.
-struct Loading<'c> {
+/// A piece that one thread reads. Dropped, also by a panic, it takes the mark of the read away that did not succeed.
+#[derive(Debug)]
+pub(crate) struct Claim<'c> {
     cache: &'c Cache,
     key: Key,
     len: usize,
+    buffer: Vec<u8>,
     done: bool,
+}
+
+impl Claim<'_> {
+    /// Where its bytes go: as many as were claimed.
+    pub(crate) const fn buffer(&mut self) -> &mut Vec<u8> {
+        &mut self.buffer
+    }
+
+    /// The bytes so far.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.buffer
+    }
+
+    /// Shows the piece to all.
+    pub(crate) fn ready(mut self) -> Block {
+        let block = Piece::alone(std::mem::take(&mut self.buffer));
+        self.done = true;
+        self.cache.lock().ready(self.key, &block);
+        self.cache.changed.notify_all();
+        block
+    }
 }
 
 impl Piece {
@@ -88,6 +111,11 @@ impl Cache {
     pub(crate) fn new(capacity: u64) -> Self {
         let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
         Self { state: Mutex::default(), changed: Condvar::new(), capacity }
+    }
+
+    /// Most bytes.
+    pub(crate) const fn capacity(&self) -> usize {
+        self.capacity
     }
 
     /// The piece, if it is here.
@@ -113,39 +141,23 @@ impl Cache {
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        self.load(state, key, len, load)
+        let mut claim = self.claim_in(state, key, len);
+        load(claim.buffer())?;
+        Ok(claim.ready())
     }
 
-    /// Has the piece of `len` bytes read by `load`, unless it is here or on its way.
-    pub(crate) fn bring(
-        &self,
-        key: Key,
-        len: usize,
-        load: impl FnOnce(&mut Vec<u8>) -> Result<()>,
-    ) -> Result<()> {
+    /// The right to read a piece of `len` bytes, unless it is here or on its way.
+    pub(crate) fn claim(&self, key: Key, len: usize) -> Option<Claim<'_>> {
         let state = self.lock();
-        if state.slots.contains_key(&key) { Ok(()) } else { self.load(state, key, len, load).map(drop) }
+        (!state.slots.contains_key(&key)).then(|| self.claim_in(state, key, len))
     }
 
-    /// Reads a piece that nobody has.
-    fn load(
-        &self,
-        mut state: MutexGuard<'_, State>,
-        key: Key,
-        len: usize,
-        load: impl FnOnce(&mut Vec<u8>) -> Result<()>,
-    ) -> Result<Block> {
+    fn claim_in(&self, mut state: MutexGuard<'_, State>, key: Key, len: usize) -> Claim<'_> {
         let mut buffer = state.make_room(len, self.capacity);
         state.slots.insert(key, Slot::Loading);
         drop(state);
-        let mut loading = Loading { cache: self, key, len, done: false };
         buffer.resize(len, 0);
-        load(&mut buffer)?;
-        let block = Piece::alone(buffer);
-        loading.done = true;
-        self.lock().ready(key, &block);
-        self.changed.notify_all();
-        Ok(block)
+        Claim { cache: self, key, len, buffer, done: false }
     }
 
     /// Gives a piece back of which `taken` bytes were taken since it was got.
@@ -227,7 +239,7 @@ impl State {
     }
 }
 
-impl Drop for Loading<'_> {
+impl Drop for Claim<'_> {
     fn drop(&mut self) {
         if self.done {
             return;

@@ -17,7 +17,7 @@ use super::cuts::Cuts;
 use crate::{
     CrcRecord, Error, FileEntry, Result,
     codec::CodecError,
-    digest::{BlockMismatch, BlockTable, Crc32},
+    digest::{BlockMismatch, BlockTable, Crc32, Sha256Digest},
 };
 
 /// A mark beside a CRC, which may be any 32-bit number.
@@ -157,12 +157,17 @@ impl FileChecks {
         }
     }
 
-    /// [`Self::check`] of two pieces: blocks in less time than one after the other.
-    pub(crate) fn check_two(&self, two: [(usize, &[u8]); 2]) -> [Result<bool, Bad>; 2] {
-        let Some(table) = &self.table else { return two.map(|(piece, bytes)| self.check(piece, bytes)) };
-        let [(one, _), (other, _)] = two;
-        let [of_one, of_other] = table.check_two(two);
-        [self.judge(one, of_one), self.judge(other, of_other)]
+    /// [`Self::check`] of two pieces, of one file or of two: blocks in less time than one after the other.
+    pub(crate) fn check_two(two: [(&Self, usize, &[u8]); 2]) -> [Result<bool, Bad>; 2] {
+        let [(one, piece, bytes), (other, other_piece, other_bytes)] = two;
+        let (Some(table), Some(other_table)) = (&one.table, &other.table) else {
+            return two.map(|(checks, piece, bytes)| checks.check(piece, bytes));
+        };
+        let [found, other_found] = Sha256Digest::of_two(bytes, other_bytes);
+        [
+            one.judge(piece, table.compare(piece, found)),
+            other.judge(other_piece, other_table.compare(other_piece, other_found)),
+        ]
     }
 
     fn judge(&self, piece: usize, compared: Result<(), BlockMismatch>) -> Result<bool, Bad> {

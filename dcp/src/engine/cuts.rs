@@ -33,6 +33,11 @@ impl Cuts {
         Some(self.start(piece)..end)
     }
 
+    /// The bytes of consecutive pieces.
+    pub(crate) fn bytes(&self, pieces: &Range<usize>) -> Range<u64> {
+        self.start(pieces.start)..self.start(pieces.end)
+    }
+
     fn start(&self, piece: usize) -> u64 {
         piece.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0)
     }
@@ -65,5 +70,6 @@ mod tests {
         assert_eq!(cuts.covering(&(9..11)), 0..2);
         assert_eq!(cuts.covering(&(10..10)), 1..1);
         assert_eq!(cuts.covering(&(0..1 << 20)), 0..2);
+        assert_eq!((cuts.bytes(&(1..3)), cuts.bytes(&(1..1))), (10..2 << 20, 10..10));
     }
 }

@@ -92,6 +92,8 @@ struct Found {
 /// What a thread found out about a unit.
 #[derive(Debug)]
 pub(crate) struct UnitSums {
+    /// The block's, where it is known already.
+    pub(crate) digest: Option<Sha256Digest>,
     pub(crate) sum: FingerprintSum,
     /// In the source's coordinates, where they differ: see [`FileDone::source_sums`].
     pub(crate) sources: Vec<(usize, FingerprintSum)>,
@@ -162,7 +164,7 @@ impl<'l> FileWork<'l> {
         if let Some(coded) = &self.coded {
             self.pack(sink, coded, (place, block), bytes, packer)?;
         } else {
-            digest = self.needs.blocks.then(|| Sha256Digest::of(bytes));
+            digest = self.needs.blocks.then(|| sums.digest.unwrap_or_else(|| Sha256Digest::of(bytes)));
             crc = self.needs.crc32.then(|| Crc32::of(bytes).value());
             let offset = chunk.offset.saturating_add(block as u64 * u64::from(crate::digest::BLOCK_LEN));
             self.write(sink, offset, bytes)?;

@@ -13,7 +13,7 @@ use super::{
     reader::{Cells, Cursor, LONG},
     tensors::{Part, Tensor},
 };
-use crate::{Error, FileId, Result};
+use crate::{Error, FileId, Result, digest::BLOCK_LEN};
 
 /// One dimension of a copy: how many cells, and the bytes from one to the next on both sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub(crate) fn gather(
     if tensor.grid.bytes_of(region) != dst.len() as u64 {
         return Err(Error::internal(format!("{} bytes for region {region} of width {width}", dst.len())));
     }
-    if cursor.reads_ahead() {
+    if cursor.brings() {
         let pieces = short_pieces(cursor, tensor, region)?;
         cursor.bring(&pieces)?;
     }
@@ -53,21 +53,28 @@ pub(crate) fn gather(
     Err(Error::corrupt(format!("chunks {problem} {}", tensor.grid.elements(region))))
 }
 
-/// Pieces of files that short runs of a box lie in, in order, each once in a row.
+/// Pieces of files that short runs of a box lie in, in order.
 fn short_pieces(cursor: &Cursor<'_, '_>, tensor: &Tensor, region: &Region) -> Result<Vec<(FileId, usize)>> {
     let mut pieces = Vec::new();
     for (part, shared) in tensor.sharing(region) {
         let route = Route::new(cursor, tensor, part, &shared, region)?;
         let (run, inner, outer) = route.split();
-        if !matches!(route.mode, Mode::Pieces) || run >= LONG as u64 {
+        // Cells that are far apart leave out pieces between them.
+        let far = inner.is_some_and(|axis| axis.src >= u64::from(BLOCK_LEN));
+        if !matches!(route.mode, Mode::Pieces) || run >= LONG as u64 || far {
             continue;
         }
         let cells = |axis: Axis| axis.src.saturating_mul(axis.extent.saturating_sub(1));
         let span = run.saturating_add(inner.map_or(0, cells));
+        let (checks, mut seen) = (cursor.checks_of(part.file)?, 0..0);
         walk(outer, route.from, 0, &mut |from, _| {
-            let touched = cursor.pieces(part.file, from..from.saturating_add(span))?;
-            let seen = pieces.last().copied();
-            pieces.extend(touched.map(|piece| (part.file, piece)).filter(|it| Some(*it) != seen));
+            let run = from..from.saturating_add(span);
+            if seen.start <= run.start && run.end <= seen.end {
+                return Ok(());
+            }
+            let touched = checks.cuts.covering(&run);
+            seen = checks.cuts.bytes(&touched);
+            pieces.extend(touched.map(|piece| (part.file, piece)));
             Ok(())
         })?;
     }

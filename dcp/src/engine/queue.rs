@@ -73,6 +73,16 @@ impl<'w> Queue<'w> {
         self
     }
 
+    /// Another unit, if one may begin now, for a thread that has one already and must not wait for itself.
+    pub(crate) fn another(&self) -> Option<Unit> {
+        let mut state = self.lock();
+        if state.stopped {
+            return None;
+        }
+        state.begin(self.abreast);
+        state.take(self.work, self.lead)
+    }
+
     /// The next unit, once it may begin; `None` when there are no more. A pass begins when the one before it is done, so
     /// that its files are closed.
     pub(crate) fn next(&self) -> Option<Unit> {

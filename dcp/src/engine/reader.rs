@@ -7,7 +7,7 @@
 //!  short runs ──► Cursor ──────┴─► Cache (one thread reads a piece, proves it) ─┘
 //! ```
 //!
-//! Where reads wait for a network, the pieces of a box are brought into the cache first, by all threads that want some of them.
+//! The pieces that short runs of a box lie in are brought into the cache first, two at a time, by all threads that want some of them.
 //!
 //! Pieces of compressed files are their blocks: read as stored, proven, decoded into the buffer that they are for.
 //!
@@ -25,17 +25,25 @@ use std::{
 
 use super::{
     blame,
-    cache::{Block, Cache, Piece},
+    cache::{Block, Cache, Claim, Piece},
     checks::{Bad, FileChecks},
     options::Verify,
 };
-use crate::{CrcRecord, Error, FileId, Result, codec::Decoder, digest::BlockTable, source::Source};
+use crate::{
+    CrcRecord, Error, FileId, Result,
+    codec::Decoder,
+    digest::{BLOCK_LEN, BlockTable},
+    source::Source,
+};
 
 /// Runs from here on are read straight into the target's buffer.
 pub(super) const LONG: usize = 64 << 10;
 
 /// Most bytes that are read ahead of a short run, where no cache helps.
 const WINDOW: u64 = 1 << 20;
+
+/// What part of the cache a box may have brought into it.
+const BROUGHT: usize = 16;
 
 /// Most stored bytes that are read at a time to be decoded, beyond one block.
 const DECODED: u64 = 4 << 20;
@@ -64,6 +72,15 @@ pub(crate) struct Reader<'a> {
     bytes: AtomicU64,
     reads: AtomicU64,
     verified: AtomicU64,
+}
+
+/// A piece that was read and not proven yet.
+#[derive(Debug)]
+struct Unproven<'c> {
+    file: FileId,
+    checks: Arc<FileChecks>,
+    piece: usize,
+    claim: Claim<'c>,
 }
 
 /// What was read so far.
@@ -193,7 +210,8 @@ impl<'a> Reader<'a> {
         while let Some(one) = next()? {
             match next()? {
                 Some(other) => {
-                    let [of_one, of_other] = checks.check_two([one, other]);
+                    let two = [(checks, one.0, one.1), (checks, other.0, other.1)];
+                    let [of_one, of_other] = FileChecks::check_two(two);
                     self.proven(file, one.1, of_one)?;
                     self.proven(file, other.1, of_other)?;
                 }
@@ -256,17 +274,57 @@ impl<'a> Reader<'a> {
         self.cache.get((file.0, piece), len, |buffer| self.whole(file, checks, piece..piece + 1, buffer))
     }
 
-    /// Has pieces read that are to be taken from the cache right after. Threads that want the same ones divide them up, since each begins at
-    /// another and leaves out what is on its way: through a network, one wait instead of one for each piece.
+    /// Has pieces read that are to be taken from the cache right after, two at a time: two blocks are proven in less time than one after the
+    /// other. Threads that want the same ones divide them up, since each begins at another and leaves out what is on its way: through a
+    /// network, one wait instead of one for each piece. Boxes that touch more than the cache has room for are left to take one after the other.
     pub(crate) fn bring(&self, pieces: &[(FileId, usize)]) -> Result<()> {
+        if pieces.len() > self.cache.capacity() / BROUGHT / BLOCK_LEN as usize {
+            return Ok(());
+        }
         let first = self.turn.fetch_add(1, Ordering::Relaxed).checked_rem(pieces.len()).unwrap_or(0);
         let (later, now) = pieces.split_at(first);
+        let mut unproven: Option<Unproven<'_>> = None;
         for (file, piece) in now.iter().chain(later) {
-            let checks = self.checks(*file)?;
-            let range = piece_range(&checks, *piece)?;
-            let load = |buffer: &mut Vec<u8>| self.whole(*file, &checks, *piece..*piece + 1, buffer);
-            self.cache.bring((file.0, *piece), take(range.end - range.start, usize::MAX), load)?;
+            let Some(read) = self.unproven(*file, *piece)? else { continue };
+            match unproven.take() {
+                None => unproven = Some(read),
+                Some(before) => {
+                    let of = |it: &Unproven<'_>| (Arc::clone(&it.checks), it.piece);
+                    let ((one, piece), (other, other_piece)) = (of(&before), of(&read));
+                    let two =
+                        [(&*one, piece, before.claim.bytes()), (&*other, other_piece, read.claim.bytes())];
+                    let [of_one, of_other] = FileChecks::check_two(two);
+                    self.shown(before, of_one)?;
+                    self.shown(read, of_other)?;
+                }
+            }
         }
+        let Some(last) = unproven else { return Ok(()) };
+        let checked = last.checks.check(last.piece, last.claim.bytes());
+        self.shown(last, checked)
+    }
+
+    /// Reads a piece, if nobody has or does. A compressed one is proven and shown at once.
+    fn unproven(&self, file: FileId, piece: usize) -> Result<Option<Unproven<'_>>> {
+        let checks = self.checks(file)?;
+        let range = piece_range(&checks, piece)?;
+        let Some(mut claim) = self.cache.claim((file.0, piece), take(range.end - range.start, usize::MAX))
+        else {
+            return Ok(None);
+        };
+        if checks.coded().is_some() {
+            self.whole(file, &checks, piece..piece + 1, claim.buffer())?;
+            claim.ready();
+            return Ok(None);
+        }
+        self.raw(file, range.start, claim.buffer())?;
+        Ok(Some(Unproven { file, checks, piece, claim }))
+    }
+
+    /// Shows a piece that was found to be what it should.
+    fn shown(&self, read: Unproven<'_>, checked: std::result::Result<bool, Bad>) -> Result<()> {
+        self.proven(read.file, read.claim.bytes(), checked)?;
+        read.claim.ready();
         Ok(())
     }
 
@@ -386,14 +444,8 @@ impl<'r, 'a> Cursor<'r, 'a> {
     }
 
     fn fetch(&mut self, file: FileId, at: u64) -> Result<()> {
-        let checks = match &self.checks {
-            Some((of, checks)) if *of == file => Arc::clone(checks),
-            _ => {
-                let checks = self.reader.checks(file)?;
-                self.checks = Some((file, Arc::clone(&checks)));
-                checks
-            }
-        };
+        let checks = self.checks_of(file)?;
+        self.checks = Some((file, Arc::clone(&checks)));
         let piece = checks.cuts.at(at);
         let range = piece_range(&checks, piece)?;
         // Let go first: with one piece at hand and another on the way, a thread would hold two.
@@ -425,16 +477,17 @@ impl<'r, 'a> Cursor<'r, 'a> {
         Ok(())
     }
 
-    /// Whether pieces are worth reading ahead: they are shared, and each is waited for.
-    pub(crate) fn reads_ahead(&self) -> bool {
-        self.reader.shared && self.reader.source.waits()
+    /// Whether pieces that a box needs are brought before it is filled: others want them too.
+    pub(crate) const fn brings(&self) -> bool {
+        self.reader.shared
     }
 
-    /// The pieces of `file` that a range touches.
-    pub(crate) fn pieces(&self, file: FileId, range: Range<u64>) -> Result<Range<usize>> {
-        let checks = self.reader.checks(file)?;
-        let last = range.end.saturating_sub(1).max(range.start);
-        Ok(checks.cuts.at(range.start)..checks.cuts.at(last).saturating_add(1))
+    /// What proves the bytes of `file`.
+    pub(crate) fn checks_of(&self, file: FileId) -> Result<Arc<FileChecks>> {
+        match &self.checks {
+            Some((of, checks)) if *of == file => Ok(Arc::clone(checks)),
+            _ => self.reader.checks(file),
+        }
     }
 
     /// See [`Reader::bring`].

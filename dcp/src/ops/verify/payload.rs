@@ -16,7 +16,7 @@ use crate::{
     Cancel, Catalog, ErrorKind, Finding, FindingCode, Progress, Result, Severity, Source,
     engine::{
         blame,
-        checks::{Bad, Differs},
+        checks::{Bad, Differs, FileChecks},
     },
 };
 
@@ -83,10 +83,11 @@ impl Payload<'_> {
         };
         let one = Some(one).filter(|_| read);
         match (one, other) {
-            (Some((target, one)), Some((of, other))) if std::ptr::eq(target, of) => {
-                for checked in target.checks.check_two([(one, buffer), (other, other_buffer)]) {
-                    self.judge(target, checked);
-                }
+            (Some((target, one)), Some((of, other))) => {
+                let two = [(&target.checks, one, &**buffer), (&of.checks, other, &**other_buffer)];
+                let [checked, of_other] = FileChecks::check_two(two);
+                self.judge(target, checked);
+                self.judge(of, of_other);
             }
             alone => {
                 for ((target, piece), bytes) in [alone.0, alone.1]
