@@ -37,6 +37,14 @@ impl Sha256Digest {
         [Self::of(one), Self::of(other)]
     }
 
+    /// The digests of messages, two at a time.
+    #[must_use]
+    pub fn of_each(messages: &[&[u8]]) -> Vec<Self> {
+        let (pairs, alone) = messages.as_chunks::<2>();
+        let pairs = pairs.iter().flat_map(|[one, other]| Self::of_two(one, other));
+        pairs.chain(alone.iter().map(|message| Self::of(message))).collect()
+    }
+
     /// The digest with these bytes.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
@@ -132,6 +140,15 @@ mod tests {
         pieces.update(b"a");
         pieces.update(b"bc");
         assert_eq!(pieces.finish(), Sha256Digest::of(b"abc"));
+    }
+
+    #[test]
+    fn messages_hashed_two_at_a_time_have_their_own_digests() {
+        let messages = [&b"abc"[..], &[7; 200], b"", &[1; 64], &[2; 1000]];
+        for count in 0..=messages.len() {
+            let wanted: Vec<_> = messages[..count].iter().map(|it| Sha256Digest::of(it)).collect();
+            assert_eq!(Sha256Digest::of_each(&messages[..count]), wanted);
+        }
     }
 
     #[test]

@@ -79,14 +79,8 @@ impl Blob {
 
     /// The drafts as blobs.
     fn of_drafts(drafts: Vec<Draft>) -> Vec<Self> {
-        let digests: Vec<Sha256Digest> = drafts
-            .chunks(2)
-            .flat_map(|two| match two {
-                // Two are hashed in less time than one after the other.
-                [one, other] => Vec::from(Sha256Digest::of_two(&one.head, &other.head)),
-                alone => alone.iter().map(|it| Sha256Digest::of(&it.head)).collect(),
-            })
-            .collect();
+        let heads: Vec<&[u8]> = drafts.iter().map(|draft| &*draft.head).collect();
+        let digests = Sha256Digest::of_each(&heads);
         let blob = |(Draft { names, rank, head, size, chunks, codecs }, head_digest)| Self {
             names,
             rank,

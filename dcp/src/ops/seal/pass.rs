@@ -4,6 +4,7 @@
 
 use std::{
     collections::HashMap,
+    ops::Range,
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -136,11 +137,11 @@ impl<'s> Pass<'s> {
         let file = self.files.get(piece.file).ok_or_else(|| Error::internal("a piece of no file"))?;
         let start = piece.bytes.start;
         piece.read(buffer, |start, buffer| self.source.read_exact_at(file.id, start, buffer))?;
-        for block in piece.blocks.clone() {
-            let Some(range) = file.layout.range(block) else { continue };
-            let digest = Sha256Digest::of(piece.block(&range, buffer));
-            share.digests.push((piece.file, block, digest));
-        }
+        let blocks = piece.blocks.clone().filter_map(|block| Some((block, file.layout.range(block)?)));
+        let (numbers, ranges): (Vec<usize>, Vec<Range<u64>>) = blocks.unzip();
+        let bytes: Vec<&[u8]> = ranges.iter().map(|range| piece.block(range, buffer)).collect();
+        let digests = numbers.into_iter().zip(Sha256Digest::of_each(&bytes));
+        share.digests.extend(digests.map(|(block, digest)| (piece.file, block, digest)));
         file.prints.sums(&self.grids, start, buffer, &mut share.sums)?;
         share.parts.extend(file.prints.parts(start, buffer).map(|part| (piece.file, part)));
         Ok(())
