@@ -1,6 +1,7 @@
 //! The store as a whole: what was written is read back, and whatever happened in between is noticed and named.
 
 mod coded;
+mod cost;
 mod damage;
 mod golden;
 mod workers;

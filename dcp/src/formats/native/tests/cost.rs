@@ -1,0 +1,90 @@
+//! What a plan says it costs is what a copy by it reads and writes, byte by byte.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use proptest::prelude::*;
+use reshard::strategies;
+use safetensors::SafeTensors;
+
+use super::{
+    super::{NativeSource, open_in},
+    sink,
+};
+use crate::{
+    Cancel, Catalog, FileId, Finding, Format, Result, Silent, Source,
+    digest::BlockTable,
+    engine::{RunOptions, run},
+    formats::OpenOptions,
+    ops::prepare::{Request, prepare},
+    save::{
+        SavePlan,
+        tests::{models, save, spec},
+    },
+    store::{Root, Stores},
+};
+
+/// A checkpoint that counts the bytes that are read of its blobs.
+#[derive(Debug)]
+struct Counting {
+    inner: NativeSource,
+    bytes: AtomicU64,
+}
+
+impl Source for Counting {
+    fn catalog(&self) -> &Catalog {
+        self.inner.catalog()
+    }
+
+    fn read_exact_at(&self, file: FileId, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.bytes.fetch_add(buf.len() as u64, Ordering::Relaxed);
+        self.inner.read_exact_at(file, offset, buf)
+    }
+
+    fn blocks(&self, file: FileId) -> Result<Option<Arc<BlockTable>>> {
+        self.inner.blocks(file)
+    }
+
+    fn audit(&self) -> Result<Vec<Finding>> {
+        self.inner.audit()
+    }
+}
+
+/// Bytes of tensors in all blobs of a root.
+fn bytes_of_tensors(root: &Root) -> u64 {
+    let blobs = root.list(None).unwrap().into_iter().filter(|it| it.path.as_ref().ends_with(".safetensors"));
+    let of = |blob: crate::store::ObjectInfo| {
+        let bytes = root.get(&blob.path).unwrap();
+        let tensors = SafeTensors::deserialize(&bytes).unwrap();
+        tensors.tensors().iter().map(|(_, tensor)| tensor.data().len() as u64).sum::<u64>()
+    };
+    blobs.map(of).sum()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: strategies::config().cases.min(2_000), ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_a_plan_costs_is_what_a_store_is_asked_for((mesh, wholes) in models(), other in strategies::mesh()) {
+        prop_assume!(other.ranks() <= 64);
+        let Ok(plan) = SavePlan::new(spec(&wholes, &mesh.to_string(), 3)) else { return Ok(()) };
+        let (stores, target) = (Stores::new(), Stores::new());
+        save(&Root::create("memory://run", &stores).unwrap(), &wholes, &plan);
+        let inner = open_in(&stores, "memory://run", None, OpenOptions::new()).unwrap();
+        let source = Counting { inner, bytes: AtomicU64::new(0) };
+        let request = Request { to: Some(other), ..Request::new(Format::Native) };
+        // Rules may name two axes that this mesh maps to one.
+        let Ok(prepared) = prepare(source.catalog(), &request) else { return Ok(()) };
+        let root = Root::create("memory://run", &target).unwrap();
+        let options = RunOptions::default();
+        run(&source, &mut sink(&root), &prepared.copy, &options, &Silent, &Cancel::new()).unwrap();
+        let cost = prepared.plan.cost;
+        let all: u64 = wholes.iter().map(|whole| whole.bytes.len() as u64).sum();
+        prop_assert_eq!((cost.bytes_read, cost.bytes_written), (all, all));
+        prop_assert_eq!(source.bytes.into_inner(), cost.bytes_read);
+        prop_assert_eq!(bytes_of_tensors(&root), cost.bytes_written);
+        prop_assert!((cost.read_amplification - 1.0).abs() < 1e-9 || all == 0, "{}", cost.read_amplification);
+    }
+}
