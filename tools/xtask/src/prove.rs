@@ -158,19 +158,31 @@ fn run(proof: &Proof, size: &Size) -> Result<(), Error> {
     process::run(test::cargo(&arguments).envs(environment), "what is bad is printed above")
 }
 
-/// The properties are tests of the two crates themselves, with more cases than a test run has.
+/// The properties are tests of the crates themselves, with more cases than a test run has: those of the two pure ones, and in full that a
+/// plan's cost is what a copy reads and writes.
 fn geometry(size: &Size, seed: &str) -> Result<(), Error> {
     let [full, quick] = GEOMETRY_CASES;
     let cases = if size.full { full } else { quick };
     let mut arguments = vec!["test", "--quiet", "--package", "fqn", "--package", "reshard", "--lib"];
-    arguments.extend(size.full.then_some("--release"));
-    let environment = [("PROPTEST_CASES", cases), ("RESHARD_CASES", cases), ("PROPTEST_RNG_SEED", seed)];
-    // What the tests print is not figures.
-    let mut command = test::cargo(&arguments);
-    command.envs(environment).stdout(std::io::stderr());
-    process::run(&mut command, "the failing property, and the least case that breaks it, are printed above")?;
+    if size.full {
+        arguments.push("--release");
+        properties(
+            &["test", "--quiet", "--package", "dcp", "--lib", "--release", "tests::cost"],
+            cases,
+            seed,
+        )?;
+    }
+    properties(&arguments, cases, seed)?;
     println!("{{\"proof\":\"geometry\",\"seed\":{seed},\"cases_of_each_property\":{cases},\"failures\":0}}");
     Ok(())
+}
+
+fn properties(arguments: &[&str], cases: &str, seed: &str) -> Result<(), Error> {
+    let environment = [("PROPTEST_CASES", cases), ("RESHARD_CASES", cases), ("PROPTEST_RNG_SEED", seed)];
+    // What the tests print is not figures.
+    let mut command = test::cargo(arguments);
+    command.envs(environment).stdout(std::io::stderr());
+    process::run(&mut command, "the failing property, and the least case that breaks it, are printed above")
 }
 
 #[cfg(test)]

@@ -64,7 +64,7 @@ fn bytes_of_tensors(root: &Root) -> u64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: strategies::config().cases.min(2_000), ..ProptestConfig::default() })]
+    #![proptest_config(strategies::config())]
 
     #[test]
     fn what_a_plan_costs_is_what_a_store_is_asked_for((mesh, wholes) in models(), other in strategies::mesh()) {
