@@ -8,7 +8,7 @@
 //! A member is its stack's slice of extent 1, so nothing is copied: whoever reads this source reads the files of the one below,
 //! proven by their block tables and records as ever. Engine, plans, workers and forecasts need to know nothing of stacks, but for
 //! one thing: fingerprints were recorded in the coordinates of the source below, so the catalog says of what its tensors are made
-//! ([`Lineage`](crate::Lineage)), and the engine adds up both.
+//! ([`Lineage`]), and the engine adds up both.
 //!
 //! Invariants: every chunk holds the elements that one below holds, in the same place; each step changes something; members of a
 //! stack that share one scalar (Adam's `step`) have it equal, since a stack has one.

@@ -42,7 +42,7 @@ impl RestackRequest {
 /// what is made is put into `naming`.
 ///
 /// # Errors
-/// `Incompatible` for a text that is no pair, a word for which no pair is known, and as [`Restacked::new`].
+/// `Incompatible` for a text that is no pair, a word for which no pair is known, and as [`crate::Restacked::new`].
 pub fn restack(
     source: Box<dyn Source>,
     request: &RestackRequest,

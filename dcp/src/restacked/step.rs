@@ -20,7 +20,7 @@ impl Step {
     /// The registry after the step, and what each of its tensors is made of.
     ///
     /// # Errors
-    /// `Incompatible`, as [`Restacked::new`], but for scalars, which are not read.
+    /// `Incompatible`, as [`crate::Restacked::new`], but for scalars, which are not read.
     pub fn take(&self, registry: &Registry) -> Result<(Registry, Vec<Origin>)> {
         if !self.changes(registry) {
             return Err(self.changes_nothing(registry));
