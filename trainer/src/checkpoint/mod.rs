@@ -5,7 +5,7 @@
 //!        ▲                                          (staging)                                ▼
 //!        └── the next step waits for the lease only            rank 0: all parts there? ─► commit ─► retention
 //!
-//!  start ─► rank 0: newest good checkpoint ─► its record's bytes to all ─► each reads its own boxes
+//!  start ─► rank 0: newest good checkpoint ─► its record's bytes to all ─► each reads its own boxes ─► all prove them
 //! ```
 //!
 //! Invariants:
@@ -15,6 +15,7 @@
 //! - a save that fails is known to the whole run at the next step's report, and policy decides: stop, or go on;
 //! - what to resume from is decided once, by rank 0, and never silently from scratch when there is something damaged.
 
+mod load;
 mod resume;
 mod saver;
 mod spec;
@@ -22,6 +23,7 @@ mod staging;
 mod state;
 mod watch;
 
+pub use load::Loaded;
 pub use resume::{Choice, Resume, Resumed};
 pub use saver::{Outcome, Saved, Saver, SaverOptions};
 pub use spec::{CONFIG, Described};

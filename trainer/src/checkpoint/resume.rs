@@ -17,10 +17,14 @@ use fqn::{Registry, TensorId};
 use reshard::Region;
 use serde::{Deserialize, Serialize};
 
-use super::{RunState, state::KEY};
+use super::{
+    RunState,
+    load::{self, Loaded},
+    state::KEY,
+};
 use crate::{
     Error, ErrorKind, Place, Result,
-    config::{OnDamage, Resume as Wanted},
+    config::{LoadProof, OnDamage, Resume as Wanted},
     transport::{Group, Purpose},
 };
 
@@ -182,25 +186,18 @@ impl Choice {
 }
 
 impl Resumed {
-    /// Reads boxes, one after another, each proven by its blocks.
+    /// Reads this rank's boxes, and proves them with all other ranks: every rank of `world` calls it.
     ///
     /// # Errors
-    /// The store's; what `give` refuses.
+    /// `Corrupt` where bytes are damaged; any rank's failure, on all of them; the store's; what `give` refuses.
     pub fn read_all<'a>(
         &self,
+        world: &dyn Group,
+        proof: LoadProof,
         boxes: impl IntoIterator<Item = (&'a TensorId, &'a Region)>,
-        mut give: impl FnMut(&TensorId, &Region, &[u8]) -> Result<()>,
-    ) -> Result<()> {
-        let reader = self.loader.reader();
-        let mut bytes = Vec::new();
-        for (id, region) in boxes {
-            let len = usize::try_from(region.elements() * 4)
-                .map_err(|_| Error::internal("a box larger than memory"))?;
-            bytes.resize(len, 0);
-            reader.read(id, region, &mut bytes)?;
-            give(id, region, &bytes)?;
-        }
-        Ok(())
+        give: impl FnMut(&TensorId, &Region, &[u8]) -> Result<()>,
+    ) -> Result<Loaded> {
+        load::load(&self.loader, world, proof, boxes, give)
     }
 }
 
@@ -252,12 +249,12 @@ const KINDS: [ErrorKind; 6] = [
     ErrorKind::Internal,
 ];
 
-fn code(kind: ErrorKind) -> u8 {
+pub(super) fn code(kind: ErrorKind) -> u8 {
     let at = KINDS.iter().position(|known| *known == kind).unwrap_or(KINDS.len() - 1);
     u8::try_from(at).unwrap_or(u8::MAX)
 }
 
-fn kind_of(code: u8) -> ErrorKind {
+pub(super) fn kind_of(code: u8) -> ErrorKind {
     KINDS.get(usize::from(code)).copied().unwrap_or(ErrorKind::Internal)
 }
 

@@ -6,7 +6,7 @@ use dcp::codec::Codecs;
 
 use super::{
     lapse,
-    sections::{Decay, Mode, OnDamage, OnSaveFailure, Resume, TransportKind},
+    sections::{Decay, LoadProof, Mode, OnDamage, OnSaveFailure, Resume, TransportKind},
 };
 use crate::mesh::MeshShape;
 
@@ -116,6 +116,7 @@ keys! {
     "checkpoint.share" Kind::Flag, "whether tensors that are as they were in the last checkpoint refer to it instead of being written again; its data then stays as long";
     "checkpoint.on_damage" Kind::Choice(OnDamage::NAMES), "when the newest checkpoint is damaged: resume from the one before, or stop";
     "checkpoint.on_save_failure" Kind::Choice(OnSaveFailure::NAMES), "when a background save failed";
+    "checkpoint.verify" Kind::Choice(LoadProof::NAMES), "what proves what is loaded: sums of all ranks, or the blocks around each box";
     "checkpoint.resume" Kind::Choice(Resume::NAMES), "auto: from the newest checkpoint if there is one";
     "metrics.folder" Kind::Text, "where rank_00000.jsonl and its like are written";
     "metrics.log_freq" Kind::Whole(1), "steps from console line to console line";

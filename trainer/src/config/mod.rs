@@ -34,8 +34,8 @@ pub use overrides::{Override, dotted};
 pub use print::{Difference, differences};
 pub use resolve::{Resolved, resolve};
 pub use sections::{
-    Checkpoint, Comm, Config, Data, Debug, Decay, Exact, LrScheduler, Metrics, Mode, ModelTable, OnDamage,
-    OnSaveFailure, Optimizer, Parallelism, Resume, StageSplit, Training, TransportKind,
+    Checkpoint, Comm, Config, Data, Debug, Decay, Exact, LoadProof, LrScheduler, Metrics, Mode, ModelTable,
+    OnDamage, OnSaveFailure, Optimizer, Parallelism, Resume, StageSplit, Training, TransportKind,
 };
 
 #[cfg(test)]

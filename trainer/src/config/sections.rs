@@ -57,6 +57,16 @@ choice! {
 }
 
 choice! {
+    /// What proves the boxes that a rank loads.
+    LoadProof {
+        /// The fingerprints that the sums of all ranks add up to: a rank reads its own bytes alone.
+        Group = "group",
+        /// The blocks around each box: a rank reads them whole.
+        Blocks = "blocks",
+    }
+}
+
+choice! {
     /// What to do when a background save failed.
     OnSaveFailure {
         /// Stop at the next save or at the end.
@@ -290,6 +300,7 @@ pub struct Checkpoint {
     pub share: bool,
     pub on_damage: OnDamage,
     pub on_save_failure: OnSaveFailure,
+    pub verify: LoadProof,
     pub resume: Resume,
 }
 
@@ -305,6 +316,7 @@ impl Default for Checkpoint {
             share: false,
             on_damage: OnDamage::Fallback,
             on_save_failure: OnSaveFailure::Stop,
+            verify: LoadProof::Group,
             resume: Resume::Auto,
         }
     }

@@ -72,6 +72,7 @@ pub(super) fn saver_options(
 /// Loads what was chosen, or begins.
 pub(super) fn take_up(
     job: &Job,
+    world: &dyn Group,
     state: &State,
     root: &Root,
     choice: &Choice,
@@ -91,6 +92,7 @@ pub(super) fn take_up(
             step: 0,
             took: began.elapsed(),
             cursor: 0,
+            loaded: None,
         })?;
         return Ok(fresh);
     };
@@ -99,10 +101,12 @@ pub(super) fn take_up(
     }
     let held = state.tensors()?;
     let boxes = held.iter().filter(|held| !held.region.is_empty()).map(|held| (&held.id, &held.region));
-    resumed.read_all(boxes, |id, region, bytes| state.load(id, region, bytes))?;
+    let proof = job.config.config.checkpoint.verify;
+    let loaded = resumed.read_all(world, proof, boxes, |id, region, bytes| state.load(id, region, bytes))?;
     state.set_step_count(resumed.state.step);
     let run = resumed.state.going_on_as(&fresh);
     let (from, step, cursor) = (choice.sequence, run.step, run.cursor);
-    observer.begun(&Begun { epoch: choice.epoch, from, step, took: began.elapsed(), cursor })?;
+    let loaded = Some(loaded);
+    observer.begun(&Begun { epoch: choice.epoch, from, step, took: began.elapsed(), cursor, loaded })?;
     Ok(run)
 }

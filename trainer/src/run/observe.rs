@@ -4,7 +4,10 @@
 use std::{sync::Arc, time::Duration};
 
 use super::Summary;
-use crate::{Result, checkpoint::Saved};
+use crate::{
+    Result,
+    checkpoint::{Loaded, Saved},
+};
 
 /// How a run begins on a rank.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,6 +22,8 @@ pub struct Begun {
     pub cursor: u64,
     /// Looking for the checkpoint's data and loading it, or initialising.
     pub took: Duration,
+    /// What was read of it.
+    pub loaded: Option<Loaded>,
 }
 
 /// A step that is done.

@@ -110,7 +110,7 @@ impl<'a> Rank<'a> {
         let runtime = TpOps::new(&*job.outline.model, params, tp, virtual_tp, job.sums)?;
         let (root, choice) = resume(job)?.agree(&*world)?;
         let described = job.described()?.in_epoch(choice.epoch, choice.parent());
-        let run = take_up(job, &state, &root, &choice, &described, observer)?;
+        let run = take_up(job, &*world, &state, &root, &choice, &described, observer)?;
         let saver = Saver::new(saver_options(job, root, transport.rank(), choice.epoch, observer)?);
         let (attempts, stall, reading, saved) = (0, Duration::ZERO, Duration::ZERO, VecDeque::new());
         Ok(Self {

@@ -10,7 +10,8 @@ use std::{
 use super::{Begun, Job, Observer, StepDone, Summary};
 use crate::{
     Result,
-    checkpoint::Saved,
+    checkpoint::{Loaded, Saved},
+    config::LoadProof,
     data::log,
     metrics::{Recorder, Save, Start, Step, SystemClock, Value},
 };
@@ -32,6 +33,17 @@ struct Files {
     recorder: Recorder,
     /// On rank 0: one log for the whole run.
     samples: Option<log::Writer>,
+}
+
+/// What was read, and what proved it, in words.
+#[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
+fn read(loaded: Loaded) -> String {
+    let times = loaded.read as f64 / loaded.own.max(1) as f64;
+    let by = match loaded.proof {
+        LoadProof::Group => "the fingerprints of the group",
+        LoadProof::Blocks => "blocks",
+    };
+    format!("read {} bytes, {times:.2} times its own, proven by {by}", loaded.read)
 }
 
 impl<'a> Recording<'a> {
@@ -70,9 +82,10 @@ impl Observer for Recording<'_> {
         self.say(&match begun.from {
             None => format!("start  mesh {mesh}, {} parameters, saving to {root}", self.job.parameters()),
             Some(seq) => format!(
-                "resume  mesh {mesh}, from checkpoint seq:{seq} of step {} in {root}, loaded in {:.2} s",
+                "resume  mesh {mesh}, from checkpoint seq:{seq} of step {} in {root}, loaded in {:.2} s{}",
                 begun.step,
-                begun.took.as_secs_f64()
+                begun.took.as_secs_f64(),
+                begun.loaded.map_or_else(String::new, |loaded| format!(", rank 0 {}", read(loaded)))
             ),
         });
         Ok(())

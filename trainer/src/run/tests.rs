@@ -11,7 +11,7 @@ use super::*;
 use crate::{
     Result,
     checkpoint::Saved,
-    config::{Override, resolve},
+    config::{LoadProof, Override, resolve},
     exact::{FAST_LOSS, FAST_WEIGHT},
     transport::Limits,
 };
@@ -203,6 +203,10 @@ fn a_run_goes_on_from_its_checkpoint_on_any_mesh_as_if_nothing_had_happened() {
         assert_eq!(ran.warnings, Vec::<String>::new());
         assert_eq!(ran.begun[0].step, from.unwrap_or(0), "{mesh}");
         assert_eq!(ran.begun[0].from.is_some(), from.is_some(), "{mesh}");
+        assert_eq!(
+            ran.begun[0].loaded.map(|it| (it.read == it.own, it.proof)),
+            from.map(|_| (true, LoadProof::Group))
+        );
         found.extend(ran.curve);
     }
     let whole_with_the_same_rates =

@@ -1,0 +1,315 @@
+//! The boxes of a checkpoint that each rank takes, and what proves them: the group as a whole, or the blocks around each box.
+//!
+//! ```text
+//!  by group    a rank reads its own bytes alone ─► what each box adds to its tensor's fingerprint ─► all hear all
+//!              boxes that several hold agree, the different ones add up to what the checkpoint records: or it is an error
+//!  by blocks   a rank reads whole blocks around its boxes and compares their SHA-256: more bytes where boxes are columns
+//! ```
+//!
+//! Invariants: all ranks read by the same proof and come to the same verdict; a rank that fails tells the others before it stops;
+//! a checkpoint that lacks the fingerprint of any tensor is read by blocks, and so is one behind a network, where each row of a column
+//! would be a request of its own.
+
+use std::collections::BTreeMap;
+
+use dcp::{
+    fingerprint::FingerprintSum,
+    load::{GroupReader, Loader},
+};
+use fqn::TensorId;
+use reshard::Region;
+use serde::{Deserialize, Serialize};
+
+use super::resume::{code, kind_of};
+use crate::{
+    Error, ErrorKind, Result,
+    config::LoadProof,
+    transport::{Group, Purpose},
+};
+
+/// What a rank read of a checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Loaded {
+    /// Bytes of its boxes.
+    pub own: u64,
+    /// Bytes read for them.
+    pub read: u64,
+    /// What proved them.
+    pub proof: LoadProof,
+}
+
+/// A box that a rank read.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Share {
+    /// Position in the checkpoint's registry.
+    tensor: usize,
+    offsets: Vec<u64>,
+    extents: Vec<u64>,
+    /// What it adds to the tensor's fingerprint.
+    sum: FingerprintSum,
+}
+
+/// A box: its tensor, its offsets and its extents.
+type BoxOf = (usize, Vec<u64>, Vec<u64>);
+
+/// What a rank tells the others.
+#[derive(Debug, Serialize, Deserialize)]
+enum Told {
+    Read(Vec<Share>),
+    Failed { kind: u8, message: String },
+}
+
+/// Reads these boxes of the checkpoint that `loader` has open and hands each to `give`; every rank of `world` calls it with its own. They are
+/// proven when this returns, not before.
+///
+/// # Errors
+/// `Corrupt` where bytes are damaged; any rank's failure, on all of them; the store's; what `give` refuses.
+pub(super) fn load<'a>(
+    loader: &Loader,
+    world: &dyn Group,
+    proof: LoadProof,
+    boxes: impl IntoIterator<Item = (&'a TensorId, &'a Region)>,
+    give: impl FnMut(&TensorId, &Region, &[u8]) -> Result<()>,
+) -> Result<Loaded> {
+    let recorded = loader.catalog().tensors.iter().all(|chunks| chunks.fingerprint.is_some());
+    if proof == LoadProof::Group && recorded && !loader.source().waits() {
+        by_group(loader, world, boxes, give)
+    } else {
+        by_blocks(loader, boxes, give)
+    }
+}
+
+fn by_blocks<'a>(
+    loader: &Loader,
+    boxes: impl IntoIterator<Item = (&'a TensorId, &'a Region)>,
+    mut give: impl FnMut(&TensorId, &Region, &[u8]) -> Result<()>,
+) -> Result<Loaded> {
+    let reader = loader.reader();
+    let own = each(loader, boxes, |id, region, bytes| {
+        reader.read(id, region, bytes)?;
+        give(id, region, bytes)
+    })?;
+    Ok(Loaded { own, read: reader.counts().0, proof: LoadProof::Blocks })
+}
+
+fn by_group<'a>(
+    loader: &Loader,
+    world: &dyn Group,
+    boxes: impl IntoIterator<Item = (&'a TensorId, &'a Region)>,
+    mut give: impl FnMut(&TensorId, &Region, &[u8]) -> Result<()>,
+) -> Result<Loaded> {
+    let (reader, mut shares) = (loader.group_reader(), Vec::new());
+    let own = each(loader, boxes, |id, region, bytes| {
+        let sum = reader.read(id, region, bytes)?;
+        shares.push(Share {
+            tensor: position(loader, id)?,
+            offsets: region.offsets().to_vec(),
+            extents: region.extents().to_vec(),
+            sum,
+        });
+        give(id, region, bytes)
+    });
+    let told = match &own {
+        Ok(_) => Told::Read(shares),
+        Err(error) => Told::Failed { kind: code(error.kind()), message: error.to_string() },
+    };
+    let told = serde_json::to_vec(&told).map_err(|error| Error::internal(error.to_string()))?;
+    let all = world.all_gather_bytes(&Purpose("what each rank loaded".to_owned()), &told)?;
+    let own = own?;
+    prove(loader, &reader, &all)?;
+    Ok(Loaded { own, read: reader.counts().0, proof: LoadProof::Group })
+}
+
+/// Goes through boxes, one after another, with room for each; how many bytes they have.
+fn each<'a>(
+    loader: &Loader,
+    boxes: impl IntoIterator<Item = (&'a TensorId, &'a Region)>,
+    mut read: impl FnMut(&TensorId, &Region, &mut [u8]) -> Result<()>,
+) -> Result<u64> {
+    let entries = loader.catalog().registry.entries();
+    let (mut bytes, mut own) = (Vec::new(), 0_u64);
+    for (id, region) in boxes {
+        let entry = entries.get(position(loader, id)?);
+        let len = entry.and_then(|entry| entry.dtype.bytes_for(region.elements()));
+        let len = len.and_then(|len| usize::try_from(len).ok());
+        let len = len.ok_or_else(|| Error::internal(format!("{id}{region} is larger than memory")))?;
+        bytes.resize(len, 0);
+        read(id, region, &mut bytes)?;
+        own = own.saturating_add(len as u64);
+    }
+    Ok(own)
+}
+
+fn position(loader: &Loader, id: &TensorId) -> Result<usize> {
+    let missing = || Error::new(ErrorKind::NotFound, format!("{id} is not in the checkpoint"));
+    loader.catalog().registry.position(id).ok_or_else(missing)
+}
+
+/// Adds up what all ranks told, each box once, and compares it with what the checkpoint records.
+fn prove(loader: &Loader, reader: &GroupReader<'_>, all: &[Vec<u8>]) -> Result<()> {
+    let mut boxes: BTreeMap<BoxOf, (usize, FingerprintSum)> = BTreeMap::new();
+    let entries = loader.catalog().registry.entries();
+    for (rank, told) in all.iter().enumerate() {
+        for Share { tensor, offsets, extents, sum } in shares(rank, told)? {
+            let (first, known) = *boxes.entry((tensor, offsets.clone(), extents)).or_insert((rank, sum));
+            if known != sum {
+                let id = entries.get(tensor).map(|entry| entry.id().to_string()).unwrap_or_default();
+                let text = format!("{id} from {offsets:?} on: ranks {first} and {rank} read other bytes");
+                return Err(Error::new(ErrorKind::Corrupt, text).hint("`ckpt verify` names damaged blocks"));
+            }
+        }
+    }
+    let mut sums: BTreeMap<usize, FingerprintSum> = BTreeMap::new();
+    for ((tensor, ..), (_, sum)) in boxes {
+        *sums.entry(tensor).or_default() += sum;
+    }
+    for (tensor, sum) in sums {
+        let lost =
+            || Error::new(ErrorKind::Corrupt, format!("a rank read tensor {tensor}, which is not there"));
+        reader.prove(&entries.get(tensor).ok_or_else(lost)?.id(), sum)?;
+    }
+    Ok(())
+}
+
+fn shares(rank: usize, told: &[u8]) -> Result<Vec<Share>> {
+    let unread = |error: serde_json::Error| {
+        Error::new(ErrorKind::Corrupt, format!("what rank {rank} loaded: {error}"))
+    };
+    match serde_json::from_slice(told).map_err(unread)? {
+        Told::Read(shares) => Ok(shares),
+        Told::Failed { kind, message } => Err(Error::new(kind_of(kind), format!("rank {rank}: {message}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{path::Path, thread};
+
+    use dcp::{
+        commit::Label,
+        save::{SaveOptions, SavePlan, SaveSpec, Session},
+        store::{Root, Stores},
+    };
+    use fqn::{Dtype, Entry, Fqn, Registry, Role, Shape};
+
+    use super::*;
+    use crate::transport::{Limits, Transport, local::World};
+
+    const ROWS: u64 = 512;
+    const COLUMNS: u64 = 256;
+
+    fn label() -> Label {
+        "main".parse().unwrap()
+    }
+
+    /// A checkpoint of two matrices, in one blob.
+    fn checkpoint(folder: &Path) -> (Root, Vec<TensorId>) {
+        let mut registry = Registry::new();
+        for name in ["v", "w"] {
+            let mut entry =
+                Entry::new(Fqn::new(name).unwrap(), Role::Param, Dtype::F32, Shape::new(&[ROWS, COLUMNS]));
+            entry.placement = Some("dp:0".parse().unwrap());
+            registry.push(entry).unwrap();
+        }
+        let ids = registry.entries().iter().map(Entry::id).collect();
+        let root = Root::create(folder.to_str().unwrap(), &Stores::new()).unwrap();
+        let spec = SaveSpec::new(label(), registry, "1x1x1".parse().unwrap(), 1);
+        let session = Session::open(&root, &SavePlan::new(spec).unwrap(), SaveOptions::default()).unwrap();
+        let writer = session.writer(0).unwrap();
+        for (tensor, region) in session.plan().boxes_of(0) {
+            let bytes: Vec<u8> = (0..region.elements() * 4).map(|at| (at % 251) as u8).collect();
+            writer.put(tensor, region, &bytes).unwrap();
+        }
+        writer.finish().unwrap();
+        session.commit().unwrap();
+        (root, ids)
+    }
+
+    /// What two ranks come to that each take half of the columns of all tensors; the second one takes what `skip` doesn't say.
+    fn columns(loader: &Loader, ids: &[TensorId], proof: LoadProof, skip: usize) -> Vec<Result<Loaded>> {
+        let half = COLUMNS / 2;
+        thread::scope(|scope| {
+            let ranks = World::new(2, Limits::default()).into_iter().zip([0, half]).map(|(rank, first)| {
+                scope.spawn(move || {
+                    let world = rank.group("world", &[0, 1])?;
+                    let region = Region::new(&[0, first], &[ROWS, half]).unwrap();
+                    let skip = if first == 0 { 0 } else { skip };
+                    load(loader, &*world, proof, ids.iter().skip(skip).map(|id| (id, &region)), |_, _, _| {
+                        Ok(())
+                    })
+                })
+            });
+            ranks.collect::<Vec<_>>().into_iter().map(|rank| rank.join().unwrap()).collect()
+        })
+    }
+
+    #[test]
+    fn columns_are_read_alone_and_proven_by_the_group_or_with_the_blocks_around_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let (root, ids) = checkpoint(folder.path());
+        let loader = Loader::newest(&root, &label()).unwrap();
+        let own = 2 * ROWS * COLUMNS / 2 * 4;
+        for (proof, read) in [(LoadProof::Group, own), (LoadProof::Blocks, 2 * own)] {
+            for loaded in columns(&loader, &ids, proof, 0) {
+                assert_eq!(loaded.unwrap(), Loaded { own, read, proof });
+            }
+        }
+    }
+
+    #[test]
+    fn a_box_that_nobody_read_or_a_damaged_byte_is_found_by_all_ranks_and_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let (root, ids) = checkpoint(folder.path());
+        let loader = Loader::newest(&root, &label()).unwrap();
+        for lost in columns(&loader, &ids, LoadProof::Group, 1) {
+            let error = lost.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corrupt);
+            assert!(error.to_string().starts_with("v:"), "{error}");
+        }
+        let step = std::fs::read_dir(folder.path()).unwrap().flatten().map(|it| it.path());
+        let step = step.into_iter().find(|it| it.join("data").exists()).unwrap();
+        let blob = std::fs::read_dir(step.join("data")).unwrap().next().unwrap().unwrap().path();
+        let mut bytes = std::fs::read(&blob).unwrap();
+        let last = bytes.len() - 7;
+        bytes[last] ^= 4;
+        std::fs::write(&blob, bytes).unwrap();
+        let loader = Loader::newest(&root, &label()).unwrap();
+        for proof in [LoadProof::Group, LoadProof::Blocks] {
+            let outcomes = columns(&loader, &ids, proof, 0);
+            // By blocks, those see it that read the block: both, since it is a block of whole rows.
+            for error in outcomes.into_iter().map(|it| it.unwrap_err()) {
+                assert_eq!(error.kind(), ErrorKind::Corrupt);
+                assert!(error.to_string().contains('w'), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_rank_that_fails_ends_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let (root, ids) = checkpoint(folder.path());
+        let loader = Loader::newest(&root, &label()).unwrap();
+        let outcomes: Vec<Result<Loaded>> = thread::scope(|scope| {
+            let (loader, ids) = (&loader, &ids);
+            let ranks = World::new(2, Limits::default()).into_iter().map(|rank| {
+                scope.spawn(move || {
+                    let world = rank.group("world", &[0, 1])?;
+                    let region = Region::new(&[0, 0], &[ROWS, COLUMNS]).unwrap();
+                    let refuses = rank.rank() == 1;
+                    load(loader, &*world, LoadProof::Group, ids.iter().map(|id| (id, &region)), |id, _, _| {
+                        if refuses {
+                            Err(Error::new(ErrorKind::Incompatible, format!("{id} is not wanted")))
+                        } else {
+                            Ok(())
+                        }
+                    })
+                })
+            });
+            ranks.collect::<Vec<_>>().into_iter().map(|rank| rank.join().unwrap()).collect()
+        });
+        for error in outcomes.into_iter().map(|it| it.unwrap_err()) {
+            assert_eq!(error.kind(), ErrorKind::Incompatible);
+            assert!(error.to_string().contains("v is not wanted"), "{error}");
+        }
+    }
+}
