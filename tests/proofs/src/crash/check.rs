@@ -147,7 +147,7 @@ fn go_on(recording: &Recording, process: &Process, log: &Log, facts: &mut Facts)
         // A reshard needs its source, which may not be there yet.
         let needs = matches!(work, Work::Reshard { .. }) && log.state().newest(&label("main")?).is_none();
         if !needs {
-            let seq = Seq::new(process.work(work, &finished).map_err(|error| format!("{work:?}: {error}"))?)
+            let seq = Seq::new(process.work(work, &finished).map_err(|error| format!("{work}: {error}"))?)
                 .map_err(text)?;
             let known = known_of(recording, work)?;
             is_right(process, seq, known)?;

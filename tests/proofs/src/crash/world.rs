@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    fmt,
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
@@ -59,6 +60,16 @@ pub(crate) enum Work {
         folder: Arc<tempfile::TempDir>,
         step: u64,
     },
+}
+
+impl fmt::Display for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Save { weights, .. } => write!(f, "the save of step {}", weights.step),
+            Self::Reshard { mesh } => write!(f, "the reshard to {mesh}"),
+            Self::Seal { step, .. } => write!(f, "the seal as step {step}"),
+        }
+    }
 }
 
 /// A simulated machine.
