@@ -10,6 +10,7 @@
 //! ranges, a `Sink` says where bytes go and makes them visible. Nothing outside an adapter knows its format.
 #![deny(unsafe_code)]
 
+mod bounded;
 mod catalog;
 mod chunk_list;
 pub mod codec;

@@ -3,30 +3,12 @@
 use std::fmt::{self, Write};
 
 use super::tree::{Items, Object, Pairs, Ref, Value};
+use crate::bounded::Bounded;
 
 /// A value as text. `{}` shows up to 1,000 characters; a precision (`{:.80}`) sets another bound.
 impl fmt::Display for Ref<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = Bounded { out: String::new(), left: f.precision().unwrap_or(1000) };
-        let cut = text.value(*self).is_err();
-        f.write_str(&text.out)?;
-        if cut { f.write_str("…") } else { Ok(()) }
-    }
-}
-
-/// Text that refuses to grow beyond a bound, which also ends the walk.
-struct Bounded {
-    out: String,
-    left: usize,
-}
-
-impl Write for Bounded {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        for c in text.chars() {
-            self.left = self.left.checked_sub(1).ok_or(fmt::Error)?;
-            self.out.push(c);
-        }
-        Ok(())
+        Bounded::show(f, f.precision().unwrap_or(1000), |text| text.value(*self))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use crate::pickle::Protocol;
+use crate::{bounded::Bounded, pickle::Protocol};
 
 /// A value. Equal means the same type and the same bits.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -105,31 +105,12 @@ impl State {
 /// As people read it, cut where it is long.
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = Bounded { out: String::new(), left: SHOWN };
-        let cut = text.value(self).is_err();
-        f.write_str(&text.out)?;
-        if cut { f.write_str("…") } else { Ok(()) }
-    }
-}
-
-/// Text that refuses to grow beyond a bound, which also ends the walk.
-struct Bounded {
-    out: String,
-    left: usize,
-}
-
-impl Write for Bounded {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        for c in text.chars() {
-            self.left = self.left.checked_sub(1).ok_or(fmt::Error)?;
-            self.out.push(c);
-        }
-        Ok(())
+        Bounded::show(f, SHOWN, |text| text.state(self))
     }
 }
 
 impl Bounded {
-    fn value(&mut self, value: &State) -> fmt::Result {
+    fn state(&mut self, value: &State) -> fmt::Result {
         match value {
             State::None => self.write_str("None"),
             State::Bool(true) => self.write_str("True"),
@@ -145,13 +126,13 @@ impl Bounded {
                 self.write_str("{")?;
                 for (at, (key, value)) in pairs.iter().enumerate() {
                     self.write_str(if at == 0 { "" } else { ", " })?;
-                    self.value(key)?;
+                    self.state(key)?;
                     self.write_str(": ")?;
-                    self.value(value)?;
+                    self.state(value)?;
                 }
                 self.write_str("}")
             }
-            State::Pickled(pickled) => self.value(&pickled.value),
+            State::Pickled(pickled) => self.state(&pickled.value),
             State::Odd(what) => write!(self, "{}", what.escape_debug()),
         }
     }
@@ -160,7 +141,7 @@ impl Bounded {
         self.write_str(open)?;
         for (at, item) in items.iter().enumerate() {
             self.write_str(if at == 0 { "" } else { ", " })?;
-            self.value(item)?;
+            self.state(item)?;
         }
         self.write_str(close)
     }
