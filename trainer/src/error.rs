@@ -147,6 +147,13 @@ impl From<dcp::Error> for Error {
     }
 }
 
+/// A schedule that can't be.
+impl From<schedule::ScheduleError> for Error {
+    fn from(error: schedule::ScheduleError) -> Self {
+        Self::config(error.to_string()).caused_by(error)
+    }
+}
+
 /// A failed I/O operation.
 impl From<std::io::Error> for Error {
     fn from(error: std::io::Error) -> Self {

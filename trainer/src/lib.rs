@@ -4,11 +4,11 @@
 //!
 //! ```text
 //!  model      sequential computation, in parts; knows no rank          model::Model, written against model::Ops
-//!  schedule   what each rank does, as a table                          schedule::Table, run by one interpreter
+//!  schedule   what each rank does, as a table                          schedule::Table, a crate of its own
 //!  stage      a contiguous run of parts, with its microbatches         stage::Stage
 //!  transport  order, buffers, time limits, the dump of the scene       transport::Transport, transport::Group
 //!
-//!  config ─► run ─► schedule::interpret ─► stage ─► model ─► Ops = parallel (TP, virtual ranks, nodes)
+//!  config ─► run ─► stage::interpret ─► stage ─► model ─► Ops = parallel (TP, virtual ranks, nodes)
 //!             │            │ SEND/RECV                         │ weights, gradients = parallel::Params
 //!             │            ▼                                   ▼
 //!             │        transport ◄───────────────────────── fsdp (shards, gather, reduce) ─► optim
@@ -38,7 +38,6 @@ pub mod optim;
 pub mod parallel;
 pub mod placement;
 pub mod run;
-pub mod schedule;
 pub mod stage;
 pub mod torch;
 pub mod transport;

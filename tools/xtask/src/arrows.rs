@@ -13,12 +13,13 @@ use crate::{process, repository, test};
 use graph::Graph;
 
 /// A crate of ours, and all the crates of ours that it may reach.
-const LAYERS: [(&str, &[&str]); 7] = [
+const LAYERS: [(&str, &[&str]); 8] = [
     ("fqn", &[]),
     ("reshard", &["fqn"]),
     ("dcp", &["fqn", "reshard"]),
     ("ckpt", &["fqn", "reshard", "dcp"]),
-    ("trainer", &["fqn", "reshard", "dcp"]),
+    ("schedule", &[]),
+    ("trainer", &["fqn", "reshard", "dcp", "schedule"]),
     ("fixtures", &[]),
     ("xtask", &[]),
 ];

@@ -5,6 +5,7 @@ use std::{ops::Range, sync::Arc};
 
 use fqn::{Registry, baseline};
 use reshard::{Mesh, StageSplit};
+use schedule::{Gather, Program, Shape};
 
 use super::job::positive;
 use crate::{
@@ -12,9 +13,7 @@ use crate::{
     config::{self, Resolved},
     mesh::MeshShape,
     model::{Family, Model},
-    placement,
-    schedule::{self, Gather, Program, Shape},
-    stage,
+    placement, stage,
 };
 
 /// A model on a mesh.

@@ -3,6 +3,7 @@
 //! ```text
 //!  split      which parts a stage has; every stage's FQNs, and that together they are all
 //!  Stage      forward, backward and weight gradients of one microbatch on those parts
+//!  interpret  runs a row of a program; all that it means is in its executor
 //!  runner     the executor of a row: stages, mail from stage to stage, transport, the reduction of gradients
 //! ```
 //!
@@ -13,11 +14,13 @@
 //! - what arrives becomes a leaf, what is sent is detached; a microbatch's state lives from its F to its B or W.
 
 mod compute;
+mod interpret;
 mod part;
 mod runner;
 mod split;
 
 pub use compute::{Stage, StageInputs};
+pub use interpret::{Executor, interpret};
 pub use runner::{GradReduce, Links, LossSum, PipelineRunner};
 pub use split::{Inventory, inventory, parts_of_stage};
 

@@ -6,17 +6,17 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use schedule::{Action, Placement, Program, Step};
 use tch::Tensor;
 
 use crate::{
     Error, Result,
     model::Batch,
     parallel::{Params, Pass},
-    schedule::{Action, Executor, Placement, Program, Step, interpret},
     transport::{Header, Kind, Transport},
 };
 
-use super::Stage;
+use super::{Executor, Stage, interpret};
 
 /// Sums a stage's gradients over the data-parallel group.
 pub trait GradReduce {

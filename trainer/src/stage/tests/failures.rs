@@ -1,14 +1,13 @@
 //! What goes wrong in a run ends it as one clear error; the other ranks name the rank that went away.
 
+use schedule::{Gather, lower};
+
 use super::{
     pipelines::{Ran, STEP, pipeline, program},
     tiny::Tiny,
     wire::wires,
 };
-use crate::{
-    Error, ErrorKind, Result,
-    schedule::{Gather, lower},
-};
+use crate::{Error, ErrorKind, Result};
 
 fn errors(ran: Vec<Result<Ran>>) -> Vec<Option<Error>> {
     ran.into_iter().map(Result::err).collect()

@@ -1,5 +1,7 @@
 //! Pipelines in threads, compared with one stage bit by bit.
 
+use schedule::{Gather, Program, Shape, generate, lower, named};
+
 use super::{
     single::{self, SCALE, batches},
     tiny::Tiny,
@@ -9,7 +11,6 @@ use super::{
 use crate::{
     Result,
     parallel::Params,
-    schedule::{Gather, Program, Shape, generate, lower, named},
     stage::{GradReduce, Links, LossSum, PipelineRunner, Stage, StageInputs, parts_of_stage},
     transport::Transport,
 };

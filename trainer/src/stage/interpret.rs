@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use crate::{Result, error::Place};
+use schedule::{Action, Program};
 
-use super::{Action, Program};
+use crate::{Result, error::Place};
 
 /// Cells shown before and after the one that failed.
 const AROUND: usize = 4;
@@ -57,10 +57,9 @@ impl std::fmt::Display for Failed<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        super::{Gather, Shape, generate, lower, named},
-        *,
-    };
+    use schedule::{Gather, Shape, generate, lower, named};
+
+    use super::*;
     use crate::{Error, ErrorKind};
 
     #[derive(Default)]

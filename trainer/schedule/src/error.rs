@@ -1,7 +1,5 @@
 //! Why a schedule is refused. Each refusal of a cell names the rank, the step (its position in the row) and the cell.
 
-use crate::Error;
-
 use super::{Action, Deadlock, SlotFault};
 
 /// A refusal.
@@ -125,10 +123,4 @@ pub enum CellFault {
 fn slot_faults(faults: &[SlotFault]) -> String {
     let lines: Vec<_> = faults.iter().map(ToString::to_string).collect();
     format!("{} cells come too early: {}", faults.len(), lines.join("; "))
-}
-
-impl From<ScheduleError> for Error {
-    fn from(error: ScheduleError) -> Self {
-        Self::config(error.to_string()).caused_by(error)
-    }
 }

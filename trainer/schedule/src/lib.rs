@@ -1,8 +1,9 @@
-//! Schedules as data: a table of actions per rank, generated, validated, lowered to communication, and run by one
-//! interpreter.
+//! Schedules as data: a table of actions per rank, generated, validated, lowered to communication, simulated. The
+//! trainer's interpreter runs a [`Program`]; nothing here needs the trainer or libtorch, so that a schedule can be made,
+//! checked and drawn anywhere.
 //!
 //! ```text
-//!  generate (by name) ─► Table: F, I, W, B ─► validate ─► lower ─► Program: + SEND/RECV, REDUCE_GRAD ─► interpret
+//!  generate (by name) ─► Table: F, I, W, B ─► validate ─► lower ─► Program: + SEND/RECV, REDUCE_GRAD ─► (the trainer)
 //!                          │                                │
 //!                          └─► simulate: time, bubble, peak └─► pair order (rule A), rendezvous progress (rule B)
 //! ```
@@ -11,11 +12,12 @@
 //! every stage; a [`Program`] exists only after both communication rules held, so that it can't hang for its order.
 //! Adding a schedule is one file in `generators` and one line in its registry. Nothing here knows tensors.
 
+#![forbid(unsafe_code)]
+
 mod action;
 mod deadlock;
 mod error;
 mod generators;
-mod interpret;
 mod lower;
 mod placement;
 mod program;
@@ -29,7 +31,6 @@ pub use action::{Action, Step};
 pub use deadlock::{Blocked, Deadlock};
 pub use error::{CellFault, ScheduleError};
 pub use generators::{Generator, Shape, generate, known, named};
-pub use interpret::{Executor, interpret};
 pub use lower::{Gather, lower};
 pub use placement::Placement;
 pub use program::Program;
