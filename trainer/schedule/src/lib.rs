@@ -30,7 +30,7 @@ mod validate;
 pub use action::{Action, Step};
 pub use deadlock::{Blocked, Deadlock};
 pub use error::{CellFault, ScheduleError};
-pub use generators::{Generator, Shape, generate, known, named};
+pub use generators::{Advice, Generator, Shape, advice, generate, known, named};
 pub use lower::{Gather, lower};
 pub use placement::Placement;
 pub use program::Program;

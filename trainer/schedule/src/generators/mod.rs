@@ -1,24 +1,62 @@
 //! Generators of schedules, by name. Each has a file of its own and a line in [`REGISTRY`]; nothing else names them.
 
+mod advice;
 mod gpipe;
+mod interleaved;
 mod one_f_one_b;
+mod paired;
 mod shape;
+mod zb_h1;
+mod zb_h2;
 
+pub use advice::{Advice, advice};
 pub use shape::Shape;
 
 use std::{fmt::Debug, ops::RangeInclusive};
 
 use super::{Action, Placement, ScheduleError, Table, validate};
 
-static REGISTRY: &[&dyn Generator] = &[&gpipe::GPipe, &one_f_one_b::OneFOneB];
+static REGISTRY: &[&dyn Generator] = &[
+    &gpipe::GPipe,
+    &one_f_one_b::OneFOneB,
+    &interleaved::Interleaved1F1B,
+    &zb_h1::ZbH1,
+    &zb_h2::ZbH2,
+    &interleaved::InterleavedZeroBubble,
+];
 
 /// A kind of schedule.
 pub trait Generator: Debug + Sync {
-    /// Its name, as it is written; any case is understood.
+    /// Its name, as it is written; any case is understood, with or without hyphens and underscores.
     fn name(&self) -> &'static str;
+
+    /// Other names that are understood.
+    fn aliases(&self) -> &'static [&'static str] {
+        &[]
+    }
 
     /// How many stages a rank can have.
     fn stages_per_rank(&self) -> RangeInclusive<usize>;
+
+    /// The schedule to take with one stage on each rank, of those that need several.
+    fn with_one_stage(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Checks numbers of microbatches, once those of stages and ranks are known to fit.
+    ///
+    /// # Errors
+    /// A number that it can't be made for: why, and the nearest that it can.
+    fn check(&self, shape: Shape) -> Result<(), ScheduleError> {
+        let _ = shape;
+        Ok(())
+    }
+
+    /// What is wasteful about numbers that work, beyond what is so for every schedule.
+    fn advice(&self, shape: Shape) -> Vec<Advice> {
+        let _ = shape;
+        Vec::new()
+    }
 
     /// Where stages lie.
     ///
@@ -38,15 +76,17 @@ pub fn known() -> Vec<&'static str> {
     REGISTRY.iter().map(|it| it.name()).collect()
 }
 
-/// The generator called `name`, in any case.
+/// The generator called `name`, or known by it elsewhere: in any case, with or without hyphens and underscores. Its
+/// [`Generator::name`] is the canonical form.
 ///
 /// # Errors
 /// None is called so; the nearest is named.
 pub fn named(name: &str) -> Result<&'static dyn Generator, ScheduleError> {
-    let found = REGISTRY.iter().find(|it| it.name().eq_ignore_ascii_case(name.trim()));
+    let wanted = plain(name);
+    let found = REGISTRY.iter().find(|it| names(**it).any(|known| plain(known) == wanted));
     found.copied().ok_or_else(|| ScheduleError::Unknown {
         name: name.escape_default().to_string(),
-        nearest: nearest(name),
+        nearest: nearest(&wanted),
         known: known(),
     })
 }
@@ -56,7 +96,8 @@ pub fn named(name: &str) -> Result<&'static dyn Generator, ScheduleError> {
 /// # Errors
 /// Numbers that don't fit the generator; whatever [`validate()`] refuses.
 pub fn generate(generator: &dyn Generator, shape: Shape) -> Result<Table, ScheduleError> {
-    shape.check(generator.name(), &generator.stages_per_rank())?;
+    shape.check(generator)?;
+    generator.check(shape)?;
     let placement = generator.placement(shape)?;
     let ranks = (0..shape.ranks).map(|rank| generator.row(shape, rank)).collect();
     let table = Table { placement, microbatches: shape.microbatches, ranks };
@@ -64,10 +105,20 @@ pub fn generate(generator: &dyn Generator, shape: Shape) -> Result<Table, Schedu
     Ok(table)
 }
 
-fn nearest(name: &str) -> &'static str {
-    let wanted = name.trim().to_ascii_lowercase();
-    let distance = |known: &&'static str| strsim::damerau_levenshtein(&wanted, &known.to_ascii_lowercase());
-    known().into_iter().min_by_key(distance).unwrap_or_default()
+fn names(generator: &dyn Generator) -> impl Iterator<Item = &'static str> {
+    [generator.name()].into_iter().chain(generator.aliases().iter().copied())
+}
+
+fn plain(name: &str) -> String {
+    let kept = |c: &char| !matches!(c, '-' | '_' | ' ');
+    name.trim().chars().filter(kept).map(|c| c.to_ascii_lowercase()).collect()
+}
+
+fn nearest(wanted: &str) -> &'static str {
+    let distance = |it: &&&dyn Generator| {
+        names(**it).map(|name| strsim::damerau_levenshtein(wanted, &plain(name))).min().unwrap_or(usize::MAX)
+    };
+    REGISTRY.iter().min_by_key(distance).map_or("", |it| it.name())
 }
 
 #[cfg(test)]

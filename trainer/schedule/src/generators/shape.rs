@@ -1,11 +1,9 @@
 //! [`Shape`]: how many stages, ranks and microbatches a schedule is for, and which of them can't be.
 
-use std::ops::RangeInclusive;
-
-use super::super::ScheduleError;
+use super::{super::ScheduleError, Generator};
 
 /// The numbers that a schedule is generated for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shape {
     /// Stages that the model is cut into.
     pub stages: usize,
@@ -22,24 +20,11 @@ impl Shape {
         self.stages.checked_div(self.ranks).unwrap_or(0)
     }
 
-    /// What is wasteful about these numbers though they work.
-    #[must_use]
-    pub fn advice(self) -> Option<String> {
-        let Self { ranks, microbatches, .. } = self;
-        (ranks > 1 && microbatches < 2 * ranks).then(|| {
-            let idle = 100 * (ranks - 1) / (microbatches + ranks - 1);
-            format!(
-                "{microbatches} microbatches on {ranks} pipeline ranks leave them idle about {idle} % of the time; \
-                 take at least {} microbatches",
-                2 * ranks
-            )
-        })
-    }
-
     /// # Errors
-    /// Zeros; stages that don't divide over the ranks, or not into numbers that the schedule `name` takes.
-    pub(super) fn check(self, name: &str, takes: &RangeInclusive<usize>) -> Result<(), ScheduleError> {
+    /// Zeros; stages that don't divide over the ranks, or not into numbers that the generator takes.
+    pub(super) fn check(self, generator: &dyn Generator) -> Result<(), ScheduleError> {
         let Self { stages, ranks, microbatches } = self;
+        let (name, takes) = (generator.name(), generator.stages_per_rank());
         if stages == 0 || ranks == 0 || microbatches == 0 {
             return Err(ScheduleError::Shape(format!(
                 "schedule {name}: {stages} stages, {ranks} ranks and {microbatches} microbatches; none can be 0"
@@ -53,16 +38,30 @@ impl Shape {
             .map(|ranks| ranks.to_string())
             .collect();
         let fits = if fits.is_empty() { "no number of".to_owned() } else { fits.join(" or ") };
-        let least = takes.start();
+        let plural = if (takes.start(), takes.end()) == (&1, &1) { "" } else { "s" };
         let takes = match (takes.start(), takes.end()) {
             (least, most) if least == most => format!("exactly {least}"),
             (least, &usize::MAX) => format!("at least {least}"),
             (least, most) => format!("{least} to {most}"),
         };
+        let instead = generator.with_one_stage().filter(|_| stages == ranks);
+        let instead =
+            instead.map(|name| format!("; for 1 stage on each rank take {name}")).unwrap_or_default();
         Err(ScheduleError::Shape(format!(
-            "schedule {name} needs {takes} stage{} on each rank, the same number on all: {stages} stages can be \
-             scheduled so on {fits} ranks, not on {ranks}",
-            if *least == 1 && takes.starts_with("exactly") { "" } else { "s" },
+            "schedule {name} needs {takes} stage{plural} on each rank, the same number on all: {stages} stages can be \
+             scheduled so on {fits} ranks, not on {ranks}{instead}"
         )))
     }
+}
+
+/// A refusal of a number of microbatches, with the nearest numbers that fit.
+pub(super) fn refused(name: &str, why: &str, shape: Shape, fits: impl Fn(&usize) -> bool) -> ScheduleError {
+    let less = (1..shape.microbatches).rev().find(&fits);
+    let more = (shape.microbatches + 1..=shape.microbatches + 2 * shape.stages).find(&fits);
+    let nearest: Vec<_> = less.into_iter().chain(more).map(|it| it.to_string()).collect();
+    let nearest = match nearest.is_empty() {
+        true => "no number of microbatches near it fits".to_owned(),
+        false => format!("the nearest that fit are {} microbatches", nearest.join(" and ")),
+    };
+    ScheduleError::Shape(format!("schedule {name} {why}; {nearest}"))
 }
