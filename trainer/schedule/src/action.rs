@@ -1,4 +1,10 @@
-//! [`Action`]: one cell of a schedule, and its text as torch's IR writes it: `2F0`, `1UNSHARD`, `3SEND_F1`.
+//! [`Action`]: one cell of a schedule, and its text as torch's IR writes it: `2F0`, `1UNSHARD`, `3SEND_F1`,
+//! `(0F7;7B3)OVERLAP_F_B`.
+//!
+//! The last one is a composite: a forward of one stage and a full backward of another, which may run at the same time,
+//! since neither may need the other. Whoever walks over a row takes cells apart by [`Action::parts`] and never has to
+//! know it: a runner without anything to gain from running both at once runs the parts one after the other, in the order
+//! in which they come; what the parts need must be there before the cell, and what they give is sent after it.
 
 use std::{fmt, str::FromStr};
 
@@ -38,16 +44,25 @@ pub enum Step {
     Reshard,
     /// Sums the stage's gradients over the data-parallel group.
     ReduceGrad,
+    /// F of the action's stage and B of another one, which may run at once; [`Action::parts`] are the two.
+    Overlap {
+        /// The microbatch of F.
+        forward: usize,
+        /// The stage of B.
+        backward_stage: usize,
+        /// The microbatch of B.
+        backward: usize,
+    },
 }
 
 impl Step {
-    /// The microbatch, of those that have one.
+    /// The microbatch, of those that have one; a composite has two, in its parts.
     #[must_use]
     pub const fn microbatch(self) -> Option<usize> {
         match self {
             Self::F(m) | Self::I(m) | Self::W(m) | Self::B(m) => Some(m),
             Self::SendF(m) | Self::RecvF(m) | Self::SendB(m) | Self::RecvB(m) => Some(m),
-            Self::Unshard | Self::Reshard | Self::ReduceGrad => None,
+            Self::Unshard | Self::Reshard | Self::ReduceGrad | Self::Overlap { .. } => None,
         }
     }
 }
@@ -59,10 +74,27 @@ impl Action {
         Self { stage, step }
     }
 
-    /// Whether it computes: F, I, W or B.
+    /// F of one stage and B of another in one cell; each a stage and a microbatch.
+    #[must_use]
+    pub const fn overlap((stage, forward): (usize, usize), backward: (usize, usize)) -> Self {
+        Self { stage, step: Step::Overlap { forward, backward_stage: backward.0, backward: backward.1 } }
+    }
+
+    /// What it consists of, in the order to run it in: F and B of a composite, else itself.
+    pub fn parts(self) -> impl DoubleEndedIterator<Item = Self> + Clone {
+        let (first, second) = match self.step {
+            Step::Overlap { forward, backward_stage, backward } => {
+                (Self::new(self.stage, Step::F(forward)), Some(Self::new(backward_stage, Step::B(backward))))
+            }
+            _ => (self, None),
+        };
+        [Some(first), second].into_iter().flatten()
+    }
+
+    /// Whether it computes: F, I, W, B or a composite of them.
     #[must_use]
     pub const fn computes(&self) -> bool {
-        matches!(self.step, Step::F(_) | Step::I(_) | Step::W(_) | Step::B(_))
+        matches!(self.step, Step::F(_) | Step::I(_) | Step::W(_) | Step::B(_) | Step::Overlap { .. })
     }
 
     /// Whether it gives the gradient of the stage's inputs: I or B.
@@ -104,6 +136,9 @@ impl fmt::Display for Action {
             Step::Unshard => "UNSHARD",
             Step::Reshard => "RESHARD",
             Step::ReduceGrad => "REDUCE_GRAD",
+            Step::Overlap { forward, backward_stage, backward } => {
+                return write!(f, "({}F{forward};{backward_stage}B{backward})OVERLAP_F_B", self.stage);
+            }
         };
         write!(f, "{}{name}", self.stage)?;
         self.step.microbatch().map_or(Ok(()), |microbatch| write!(f, "{microbatch}"))
@@ -115,6 +150,9 @@ impl FromStr for Action {
 
     fn from_str(text: &str) -> Result<Self, ScheduleError> {
         let refused = |why| ScheduleError::Text { text: text.escape_default().to_string(), why };
+        if let Some(composite) = text.strip_prefix('(') {
+            return parse_composite(composite).map_err(refused);
+        }
         let (stage, rest) = leading_number(text);
         let stage = stage.ok_or_else(|| refused("it does not begin with the number of a stage"))?;
         let name = rest.trim_end_matches(|c: char| c.is_ascii_digit());
@@ -143,6 +181,21 @@ impl FromStr for Action {
     }
 }
 
+/// Reads what follows the opening parenthesis of a composite.
+fn parse_composite(text: &str) -> Result<Action, &'static str> {
+    let (parts, name) = text.split_once(')').ok_or("its parenthesis is not closed")?;
+    if name != "OVERLAP_F_B" {
+        return Err("only OVERLAP_F_B has parts");
+    }
+    let parts: Option<Vec<Action>> = parts.split(';').map(|part| part.parse().ok()).collect();
+    match parts.as_deref() {
+        Some([Action { stage, step: Step::F(forward) }, Action { stage: next, step: Step::B(backward) }]) => {
+            Ok(Action::overlap((*stage, *forward), (*next, *backward)))
+        }
+        _ => Err("OVERLAP_F_B has two parts, a forward and then a full backward: (0F7;7B3)OVERLAP_F_B"),
+    }
+}
+
 fn leading_number(text: &str) -> (Option<usize>, &str) {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, rest) = text.split_at(end);
@@ -160,6 +213,38 @@ mod tests {
         }
         for text in ["1UNSHARD", "1RESHARD", "1REDUCE_GRAD"] {
             assert_eq!(text.parse::<Action>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_composite_is_a_forward_and_a_full_backward_and_its_text_agrees_both_ways() {
+        let action: Action = "(0F7;7B3)OVERLAP_F_B".parse().unwrap();
+        assert_eq!(action, Action::overlap((0, 7), (7, 3)));
+        assert_eq!(action.to_string(), "(0F7;7B3)OVERLAP_F_B");
+        let parts: Vec<_> = action.parts().map(|part| part.to_string()).collect();
+        assert_eq!(parts, ["0F7", "7B3"]);
+        let single: Action = "2I1".parse().unwrap();
+        assert_eq!(single.parts().collect::<Vec<_>>(), [single]);
+    }
+
+    #[test]
+    fn composites_of_anything_else_are_refused_with_what_they_consist_of() {
+        for (text, why) in [
+            ("(0F7;7B3", "not closed"),
+            ("(0F7;7B3)", "only OVERLAP_F_B"),
+            ("(0F7;7B3)OVERLAP_F_Bx", "only OVERLAP_F_B"),
+            ("(0F7;7B3)B", "only OVERLAP_F_B"),
+            ("()OVERLAP_F_B", "two parts"),
+            ("(0F7)OVERLAP_F_B", "two parts"),
+            ("(7B3;0F7)OVERLAP_F_B", "two parts"),
+            ("(0F7;7I3)OVERLAP_F_B", "two parts"),
+            ("(0F7;7B3;1F0)OVERLAP_F_B", "two parts"),
+            ("(0F7;(1F1;7B3)OVERLAP_F_B)OVERLAP_F_B", "only OVERLAP_F_B"),
+            ("(0F7; 7B3)OVERLAP_F_B", "two parts"),
+            ("(0F7,7B3)OVERLAP_F_B", "two parts"),
+        ] {
+            let refused = text.parse::<Action>().unwrap_err().to_string();
+            assert!(refused.contains("is no action") && refused.contains(why), "{text}: {refused}");
         }
     }
 

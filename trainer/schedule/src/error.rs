@@ -7,7 +7,9 @@ use super::{Action, Deadlock, SlotFault};
 #[non_exhaustive]
 pub enum ScheduleError {
     /// Not the text of an action.
-    #[error("{text:?} is no action: {why}; actions are written 2F0, 3SEND_B1, 1REDUCE_GRAD")]
+    #[error(
+        "{text:?} is no action: {why}; actions are written 2F0, 3SEND_B1, 1REDUCE_GRAD, (0F7;7B3)OVERLAP_F_B"
+    )]
     Text {
         /// The text.
         text: String,
@@ -114,6 +116,14 @@ pub enum CellFault {
         expected: String,
         /// What is there.
         found: String,
+    },
+    /// One of a composite's two.
+    #[error("its part {part}: {fault}")]
+    Part {
+        /// The part.
+        part: Action,
+        /// What is wrong with it.
+        fault: Box<Self>,
     },
     /// No other side.
     #[error("{0}")]

@@ -51,15 +51,17 @@ fn gathered(row: &[Action], most: usize) -> Vec<Action> {
     out
 }
 
-/// The first `most` distinct stages of `row`.
+/// The first `most` distinct stages of `row`; all of a composite's where it is the first cell.
 fn upcoming(row: &[Action], most: usize) -> Vec<usize> {
     let mut stages = Vec::new();
-    for action in row {
-        if stages.len() == most {
-            break;
+    for (ahead, action) in row.iter().enumerate() {
+        for part in action.parts() {
+            if (stages.len() < most || ahead == 0) && !stages.contains(&part.stage) {
+                stages.push(part.stage);
+            }
         }
-        if !stages.contains(&action.stage) {
-            stages.push(action.stage);
+        if stages.len() >= most {
+            break;
         }
     }
     stages
@@ -67,15 +69,16 @@ fn upcoming(row: &[Action], most: usize) -> Vec<usize> {
 
 fn reduced(row: &[Action], microbatches: usize) -> Vec<Action> {
     let mut left = HashMap::new();
-    let with_reduction = |action: &Action| {
-        let done = matches!(action.step, Step::B(_) | Step::W(_)) && {
-            let left = left.entry(action.stage).or_insert(microbatches);
+    let mut out = Vec::new();
+    for action in row {
+        out.push(*action);
+        for part in action.parts().filter(|part| matches!(part.step, Step::B(_) | Step::W(_))) {
+            let left = left.entry(part.stage).or_insert(microbatches);
             *left -= 1;
-            *left == 0
-        };
-        [*action].into_iter().chain(done.then_some(Action::new(action.stage, Step::ReduceGrad)))
-    };
-    row.iter().flat_map(with_reduction).collect()
+            out.extend((*left == 0).then_some(Action::new(part.stage, Step::ReduceGrad)));
+        }
+    }
+    out
 }
 
 fn communicating(table: &Table) -> Result<Table, ScheduleError> {
@@ -107,14 +110,15 @@ impl Walk<'_> {
         };
         self.at.get_mut(rank).into_iter().for_each(|at| *at += 1);
         self.append(rank, action);
-        if let Some(fact) = Fact::given_by(action) {
-            self.give(rank, fact);
-            self.transfer(rank, action, fact);
+        for part in action.parts() {
+            Fact::given_by(part).for_each(|fact| self.give(rank, fact));
+            self.transfer(rank, part);
         }
         true
     }
 
-    fn transfer(&mut self, rank: usize, action: Action, fact: Fact) {
+    /// Sends what `action`, no composite, gave.
+    fn transfer(&mut self, rank: usize, action: Action) {
         let placement = &self.table.placement;
         let (peer, send) = match action.step {
             Step::F(m) => (placement.next_rank(action.stage), Step::SendF(m)),
@@ -125,7 +129,7 @@ impl Walk<'_> {
         if let (Some(peer), Some(receive)) = (peer, send.partner()) {
             self.append(rank, send);
             self.append(peer, receive);
-            self.give(peer, fact);
+            Fact::given_by(action).for_each(|fact| self.give(peer, fact));
         }
     }
 

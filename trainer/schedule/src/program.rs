@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use super::{
     Action, Blocked, CellFault, Deadlock, Placement, ScheduleError, Step, Table,
     progress::Fact,
-    validate::{in_range, rows_match},
+    validate::{in_range, of_parts, rows_match},
 };
 
 /// A lowered table that both communication rules hold for.
@@ -69,7 +69,7 @@ fn cells(table: &Table, rank: usize) -> Result<(), ScheduleError> {
     let mut seen = HashMap::new();
     for (step, cell) in row.iter().copied().enumerate() {
         let refused = |fault| ScheduleError::Cell { rank, step, cell, fault };
-        in_range(table, rank, cell).map_err(refused)?;
+        of_parts(cell, |part| in_range(table, rank, part)).map_err(refused)?;
         let repeats = matches!(cell.step, Step::Unshard | Step::Reshard);
         if let Some(before) = seen.insert(cell, step).filter(|_| !repeats) {
             return Err(refused(CellFault::Duplicate(before)));
@@ -79,7 +79,8 @@ fn cells(table: &Table, rank: usize) -> Result<(), ScheduleError> {
         }
         if cell.step == Step::ReduceGrad {
             let later = row.get(step..).unwrap_or_default().iter();
-            let late = later.copied().find(|it| it.stage == cell.stage && it.computes());
+            let of_stage = |it: &Action| it.computes() && it.parts().any(|part| part.stage == cell.stage);
+            let late = later.copied().find(of_stage);
             late.map_or(Ok(()), |late| Err(refused(CellFault::Before(late))))?;
         }
     }
@@ -151,12 +152,13 @@ impl<'a> Rendezvous<'a> {
 
     fn pass(&mut self, rank: usize, action: Action) {
         self.at.get_mut(rank).into_iter().for_each(|at| *at += 1);
-        let fact = match action.step {
+        let received = match action.step {
             Step::RecvF(m) => action.stage.checked_sub(1).map(|before| Fact::Forward(before, m)),
             Step::RecvB(m) => Some(Fact::Gradient(action.stage + 1, m)),
-            _ => Fact::given_by(action),
+            _ => None,
         };
-        self.here.get_mut(rank).into_iter().for_each(|here| here.extend(fact));
+        let facts = received.into_iter().chain(Fact::given_by(action));
+        self.here.get_mut(rank).into_iter().for_each(|here| here.extend(facts.clone()));
     }
 
     fn current(&self, rank: usize) -> Option<Action> {

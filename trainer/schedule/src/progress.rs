@@ -18,26 +18,30 @@ pub(super) enum Fact {
 }
 
 impl Fact {
-    /// What `action` gives.
-    pub(super) const fn given_by(action: Action) -> Option<Self> {
-        match action.step {
-            Step::F(m) => Some(Self::Forward(action.stage, m)),
-            Step::I(m) | Step::B(m) => Some(Self::Gradient(action.stage, m)),
+    /// What `action` gives: of a composite, what each of its parts does.
+    pub(super) fn given_by(action: Action) -> impl Iterator<Item = Self> + Clone {
+        action.parts().filter_map(|part| match part.step {
+            Step::F(m) => Some(Self::Forward(part.stage, m)),
+            Step::I(m) | Step::B(m) => Some(Self::Gradient(part.stage, m)),
             _ => None,
-        }
+        })
     }
 
-    /// What `action` needs, of `stages` stages.
+    /// What `action` needs, of `stages` stages: of a composite, what both of its parts do.
     pub(super) fn needed_by(action: Action, stages: usize) -> Vec<Self> {
+        action.parts().flat_map(|part| Self::needed_by_part(part, stages)).flatten().collect()
+    }
+
+    fn needed_by_part(action: Action, stages: usize) -> [Option<Self>; 2] {
         let stage = action.stage;
         match action.step {
-            Step::F(m) => stage.checked_sub(1).map(|before| Self::Forward(before, m)).into_iter().collect(),
+            Step::F(m) => [stage.checked_sub(1).map(|before| Self::Forward(before, m)), None],
             Step::I(m) | Step::B(m) => {
                 let next = (stage + 1 < stages).then_some(Self::Gradient(stage + 1, m));
-                next.into_iter().chain([Self::Forward(stage, m)]).collect()
+                [next, Some(Self::Forward(stage, m))]
             }
-            Step::W(m) => vec![Self::Gradient(stage, m)],
-            _ => Vec::new(),
+            Step::W(m) => [Some(Self::Gradient(stage, m)), None],
+            _ => [None, None],
         }
     }
 

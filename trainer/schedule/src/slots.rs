@@ -57,7 +57,7 @@ impl SlotTable {
     pub fn validate(&self) -> Result<(), ScheduleError> {
         validate(&self.table())?;
         let given: HashMap<Fact, usize> =
-            self.cells().filter_map(|(_, slot, cell)| Some((Fact::given_by(cell)?, slot))).collect();
+            self.cells().flat_map(|(_, slot, cell)| Fact::given_by(cell).map(move |it| (it, slot))).collect();
         let faults: Vec<_> =
             self.cells().flat_map(|(rank, slot, cell)| self.early(&given, rank, slot, cell)).collect();
         if faults.is_empty() { Ok(()) } else { Err(ScheduleError::Slots(faults)) }

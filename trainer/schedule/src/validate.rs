@@ -37,6 +37,18 @@ pub(super) fn in_range(table: &Table, rank: usize, cell: Action) -> Result<(), C
     }
 }
 
+/// Checks each part of a cell; a fault of a composite says which part it is of.
+pub(super) fn of_parts(
+    cell: Action,
+    check: impl Fn(Action) -> Result<(), CellFault>,
+) -> Result<(), CellFault> {
+    let named = |part, fault| match cell == part {
+        true => fault,
+        false => CellFault::Part { part, fault: Box::new(fault) },
+    };
+    cell.parts().try_for_each(|part| check(part).map_err(|fault| named(part, fault)))
+}
+
 /// The cells of one rank so far, with their positions.
 struct Row {
     rank: usize,
@@ -48,15 +60,20 @@ impl Row {
         let mut row = Self { rank, seen: HashMap::new() };
         for (step, cell) in table.row(rank).iter().copied().enumerate() {
             row.check(table, cell).map_err(|fault| ScheduleError::Cell { rank, step, cell, fault })?;
-            row.seen.insert(cell, step);
+            row.seen.extend(cell.parts().map(|part| (part, step)));
         }
         Ok(row)
     }
 
+    /// All parts are held to what was before the cell: none may need another one.
     fn check(&self, table: &Table, cell: Action) -> Result<(), CellFault> {
         if !cell.computes() {
             return Err(CellFault::NotCompute);
         }
+        of_parts(cell, |part| self.check_part(table, part))
+    }
+
+    fn check_part(&self, table: &Table, cell: Action) -> Result<(), CellFault> {
         in_range(table, self.rank, cell)?;
         if let Some(step) = self.seen.get(&cell) {
             return Err(CellFault::Duplicate(*step));

@@ -243,6 +243,7 @@ impl Executor for PipelineRunner<'_> {
             Step::Unshard => self.hold(stage, true),
             Step::Reshard => self.hold(stage, false),
             Step::ReduceGrad => self.reduce(stage),
+            Step::Overlap { .. } => action.parts().try_for_each(|part| self.run(&part)),
         }
     }
 }

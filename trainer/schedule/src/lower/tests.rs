@@ -62,3 +62,13 @@ fn every_schedule_is_safe_under_blocking_sends_over_a_grid() {
         }
     }
 }
+
+#[test]
+fn both_parts_of_a_composite_are_sent_after_it_and_its_stages_are_gathered_and_reduced() {
+    let rows = ["0F0 0F1 3F0 3B0 (0F2;3B1)OVERLAP_F_B", "1F0 2F0"]
+        .map(|row| row.split(' ').map(|cell| cell.parse::<Action>().unwrap()).collect::<Vec<_>>());
+    assert_eq!(upcoming(&rows[0], 2), [0, 3]);
+    assert_eq!(upcoming(&rows[0][4..], 1), [0, 3], "both must be there at once");
+    let reduced: Vec<_> = reduced(&rows[0], 2).iter().map(ToString::to_string).collect();
+    assert_eq!(reduced.last().unwrap(), "3REDUCE_GRAD");
+}

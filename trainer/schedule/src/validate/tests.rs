@@ -88,3 +88,36 @@ fn a_row_too_many_is_refused() {
     extra.ranks.push(Vec::new());
     assert!(validate(&extra).unwrap_err().to_string().contains("2 rows"));
 }
+
+#[test]
+fn both_parts_of_a_composite_count_and_are_checked() {
+    let one_rank = |row: &str| validate(&table(&[row], 2, 2));
+    one_rank("0F0 1F0 (0F1;1B0)OVERLAP_F_B 1F1 1B1 0B0 0B1").unwrap();
+    let refused = |row| one_rank(row).unwrap_err().to_string();
+    assert_eq!(
+        refused("0F0 1F0 (0F1;1B2)OVERLAP_F_B"),
+        "rank 0, step 2, cell (0F1;1B2)OVERLAP_F_B: its part 1B2: there are only 2 microbatches"
+    );
+    assert!(
+        refused("0F0 1F0 (0F0;1B0)OVERLAP_F_B").contains("its part 0F0: it was there already, at step 0")
+    );
+    assert!(refused("0F0 1F0 (0F1;2B0)OVERLAP_F_B").contains("its part 2B0: there are only 2 stages"));
+    assert!(refused("0F0 1F0 1I0 (0F1;1B0)OVERLAP_F_B").contains("its part 1B0: 1I0 at step 2 is there too"));
+    assert!(
+        refused("0F0 1F0 (0F1;1B0)OVERLAP_F_B 1B0").contains("cell 1B0: it was there already, at step 2")
+    );
+    assert!(refused("0F0 1F0 (0F1;1B0)OVERLAP_F_B 1F1 1B1 0B0").contains("cell 0B1 is missing"));
+}
+
+#[test]
+fn parts_of_a_composite_may_not_need_each_other() {
+    let row = "0F0 (1F0;1B0)OVERLAP_F_B 0B0";
+    let refused = validate(&table(&[row], 2, 1)).unwrap_err().to_string();
+    assert!(
+        refused.ends_with("its part 1B0: it needs 1F0, which is not before it on this rank"),
+        "{refused}"
+    );
+    let elsewhere = ["0F0 (0F1;0B0)OVERLAP_F_B 0B1", "1F0 1F1 1B0 1B1"];
+    let refused = validate(&table(&elsewhere, 2, 2)).unwrap_err().to_string();
+    assert!(refused.contains("rank 0, step 1, cell (0F1;0B0)OVERLAP_F_B waits for 1B0 or 1I0"), "{refused}");
+}
