@@ -18,6 +18,8 @@ mod action;
 mod deadlock;
 mod error;
 mod generators;
+#[cfg(test)]
+mod grid;
 mod lower;
 mod placement;
 mod program;

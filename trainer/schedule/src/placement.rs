@@ -38,6 +38,19 @@ impl Placement {
         Self::new(ranks, (0..stages).map(|stage| stage % ranks.max(1)).collect())
     }
 
+    /// Down the ranks and back again, as often as there are stages: with two on each rank, stages r and 2P − 1 − r lie on
+    /// rank r. Where it turns, the next stage is on the same rank.
+    ///
+    /// # Errors
+    /// Fewer stages than ranks.
+    pub fn v(stages: usize, ranks: usize) -> Result<Self, ScheduleError> {
+        let of = |stage: usize| {
+            let (way, at) = (stage / ranks.max(1), stage % ranks.max(1));
+            if way.is_multiple_of(2) { at } else { ranks - 1 - at }
+        };
+        Self::new(ranks, (0..stages).map(of).collect())
+    }
+
     /// Number of ranks.
     #[must_use]
     pub const fn ranks(&self) -> usize {
@@ -88,6 +101,18 @@ mod tests {
         assert_eq!(placement.rank_before(3), Some(2));
         assert_eq!((placement.next_rank(5), placement.rank_before(0)), (None, None));
         assert_eq!(Placement::looped(2, 1).unwrap().next_rank(0), None);
+    }
+
+    #[test]
+    fn a_v_turns_on_the_last_rank_and_ends_on_the_first_without_a_message() {
+        let placement = Placement::v(8, 4).unwrap();
+        assert_eq!(placement.stages_of(0), [0, 7]);
+        assert_eq!(placement.stages_of(3), [3, 4]);
+        assert_eq!((placement.next_rank(3), placement.rank_before(4)), (None, None));
+        assert_eq!((placement.next_rank(2), placement.next_rank(4)), (Some(3), Some(2)));
+        let twice = Placement::v(6, 2).unwrap();
+        assert_eq!((0..6).map(|it| twice.rank_of(it).unwrap()).collect::<Vec<_>>(), [0, 1, 1, 0, 0, 1]);
+        assert!(Placement::v(0, 0).is_err() && Placement::v(2, 3).is_err());
     }
 
     #[test]

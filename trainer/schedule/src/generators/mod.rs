@@ -1,13 +1,17 @@
 //! Generators of schedules, by name. Each has a file of its own and a line in [`REGISTRY`]; nothing else names them.
 
 mod advice;
+mod dualpipe_v;
 mod gpipe;
 mod interleaved;
+mod looped_bfs;
 mod one_f_one_b;
 mod paired;
 mod shape;
+mod v_row;
 mod zb_h1;
 mod zb_h2;
+mod zbv;
 
 pub use advice::{Advice, advice};
 pub use shape::Shape;
@@ -19,10 +23,14 @@ use super::{Action, Placement, ScheduleError, Table, validate};
 static REGISTRY: &[&dyn Generator] = &[
     &gpipe::GPipe,
     &one_f_one_b::OneFOneB,
+    &looped_bfs::LoopedBfs { reversed: false },
+    &looped_bfs::LoopedBfs { reversed: true },
     &interleaved::Interleaved1F1B,
     &zb_h1::ZbH1,
     &zb_h2::ZbH2,
     &interleaved::InterleavedZeroBubble,
+    &zbv::Zbv,
+    &dualpipe_v::DualPipeV,
 ];
 
 /// A kind of schedule.

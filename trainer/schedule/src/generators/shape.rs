@@ -61,7 +61,7 @@ pub(super) fn refused(name: &str, why: &str, shape: Shape, fits: impl Fn(&usize)
     let nearest: Vec<_> = less.into_iter().chain(more).map(|it| it.to_string()).collect();
     let nearest = match nearest.is_empty() {
         true => "no number of microbatches near it fits".to_owned(),
-        false => format!("the nearest that fit are {} microbatches", nearest.join(" and ")),
+        false => format!("the nearest that fit: {} microbatches", nearest.join(" or ")),
     };
     ScheduleError::Shape(format!("schedule {name} {why}; {nearest}"))
 }

@@ -1,6 +1,7 @@
 //! Generated tables, and numbers and names that are refused.
 
-use super::*;
+use super::{super::Step, *};
+use crate::grid::{shapes, tables};
 
 fn rows(name: &str, stages: usize, ranks: usize, microbatches: usize) -> Vec<String> {
     let table = generate(named(name).unwrap(), Shape { stages, ranks, microbatches }).unwrap();
@@ -78,6 +79,70 @@ fn interleaved_zero_bubble_has_a_shorter_warm_up_and_weight_gradients_behind() {
 }
 
 #[test]
+fn zbv_is_the_published_table_on_the_first_and_the_last_rank() {
+    let rows = rows("ZBVZeroBubble", 8, 4, 8);
+    assert_eq!(
+        rows[0],
+        "0 0F0 0F1 0F2 0F3 0F4 0F5 0F6 7F0 7I0 7W0 7F1 7I1 7W1 7F2 7I2 7W2 7F3 7I3 7W3 0F7 0I0 0W0 7F4 7I4 7W4 0I1 0W1 \
+         7F5 7I5 7W5 0I2 0W2 7F6 7I6 7W6 0I3 0W3 7F7 7I7 7W7 0I4 0W4 0I5 0W5 0I6 0W6 0I7 0W7"
+    );
+    assert_eq!(
+        rows[3],
+        "3 3F0 4F0 3F1 4F1 3F2 4F2 3F3 4F3 4I0 4W0 3F4 3I0 3W0 4F4 4I1 4W1 3F5 3I1 3W1 4F5 4I2 4W2 3F6 3I2 3W2 4F6 4I3 \
+         4W3 3F7 3I3 3W3 4F7 4I4 4W4 3I4 4I5 3I5 4I6 3I6 4I7 3I7 3W4 4W5 4W6 4W7 3W5 3W6 3W7"
+    );
+}
+
+#[test]
+fn dualpipe_v_runs_forwards_with_backwards_of_the_other_stage() {
+    assert_eq!(
+        rows("DualPipeV", 4, 2, 4),
+        [
+            "0 0F0 0F1 0F2 3F0 3I0 3W0 3F1 (0F3;3B1)OVERLAP_F_B (3F2;0B0)OVERLAP_F_B 3B2 (3F3;0B1)OVERLAP_F_B 3B3 0I2 \
+             0W2 0I3 0W3",
+            "1 1F0 2F0 1F1 2F1 1F2 2B0 (2F2;1B0)OVERLAP_F_B (1F3;2B1)OVERLAP_F_B (2F3;1B1)OVERLAP_F_B 2B2 1B2 2I3 1I3 \
+             2W3 1W3",
+        ]
+    );
+}
+
+#[test]
+fn dualpipe_v_needs_a_microbatch_for_each_stage() {
+    let shape = Shape { stages: 8, ranks: 4, microbatches: 7 };
+    assert_eq!(
+        generate(named("dualpipev").unwrap(), shape).unwrap_err().to_string(),
+        "schedule DualPipeV needs a microbatch for each stage: there are 8 stages and 7 microbatches; the nearest that \
+         fit: 8 microbatches"
+    );
+}
+
+#[test]
+fn looped_bfs_goes_back_in_order_and_its_other_form_as_torch_does() {
+    assert_eq!(
+        rows("LoopedBFS", 4, 2, 2),
+        ["0 0F0 0F1 2F0 2F1 2B0 2B1 0B0 0B1", "1 1F0 1F1 3F0 3F1 3B0 3B1 1B0 1B1"]
+    );
+    assert_eq!(
+        rows("looped_bfs_reversed", 4, 2, 2),
+        ["0 0F0 0F1 2F0 2F1 2B1 2B0 0B1 0B0", "1 1F0 1F1 3F0 3F1 3B1 3B0 1B1 1B0"]
+    );
+}
+
+/// So that a gradient that is summed as its parts come has the same bits in all of them.
+#[test]
+fn weight_gradients_come_in_the_order_of_microbatches_on_every_stage() {
+    for (generator, _, table) in tables().filter(|(it, ..)| it.name() != "LoopedBFSReversed") {
+        let mut next = vec![0; table.stages()];
+        for part in table.ranks.iter().flatten().flat_map(|cell| cell.parts()) {
+            if let Step::B(microbatch) | Step::W(microbatch) = part.step {
+                assert_eq!(microbatch, next[part.stage], "{} {part}", generator.name());
+                next[part.stage] += 1;
+            }
+        }
+    }
+}
+
+#[test]
 fn fewer_microbatches_than_ranks_are_a_short_warm_up() {
     assert_eq!(
         rows("1F1B", 4, 4, 2),
@@ -122,6 +187,10 @@ fn names_are_known_in_any_case_and_by_their_aliases_and_others_get_the_nearest()
         ("interleaved_1f1b", "Interleaved1F1B"),
         ("interleaved-1F1B", "Interleaved1F1B"),
         ("interleaved_zero_bubble", "InterleavedZeroBubble"),
+        ("zbvzerobubble", "ZBVZeroBubble"),
+        ("zb-v", "ZBVZeroBubble"),
+        ("dual_pipe_v", "DualPipeV"),
+        ("looped-bfs", "LoopedBFS"),
     ] {
         assert_eq!(named(written).unwrap().name(), canonical);
     }
@@ -139,15 +208,6 @@ fn no_two_schedules_share_a_name() {
     let count = all.len();
     all.dedup();
     assert_eq!(all.len(), count);
-}
-
-/// All shapes up to 8 ranks, 4 stages on each, 4 P microbatches.
-fn shapes() -> impl Iterator<Item = Shape> {
-    (1..=8).flat_map(|ranks| {
-        (1..=4).flat_map(move |per_rank| {
-            (1..=4 * ranks).map(move |microbatches| Shape { stages: per_rank * ranks, ranks, microbatches })
-        })
-    })
 }
 
 #[test]
@@ -174,7 +234,7 @@ fn microbatches_of_a_refusal_are_the_nearest_that_fit() {
     assert_eq!(
         refused(9),
         "schedule Interleaved1F1B takes microbatches in rounds: 9 on 4 ranks make 2 rounds, and 9 is no multiple of 2; \
-         the nearest that fit are 8 and 10 microbatches"
+         the nearest that fit: 8 or 10 microbatches"
     );
     for microbatches in [8, 10] {
         generate(named("Interleaved1F1B").unwrap(), Shape { stages: 8, ranks: 4, microbatches }).unwrap();
