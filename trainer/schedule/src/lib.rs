@@ -3,9 +3,10 @@
 //! checked and drawn anywhere.
 //!
 //! ```text
-//!  generate (by name) ─► Table: F, I, W, B ─► validate ─► lower ─► Program: + SEND/RECV, REDUCE_GRAD ─► (the trainer)
-//!                          │                                │
-//!                          └─► simulate: time, bubble, peak └─► pair order (rule A), rendezvous progress (rule B)
+//!  generate (by name) ─┬► Table: F, I, W, B ─► validate ─► lower ─► Program: + SEND/RECV, REDUCE_GRAD ─► (the trainer)
+//!  plan (auto: by times ┘  │                                │
+//!        and memory)       │                                └─► pair order (rule A), rendezvous progress (rule B)
+//!                          └─► simulate either: time, bubbles, memory
 //! ```
 //!
 //! Invariants: a [`Table`] that [`validate()`] accepted runs to its end, each microbatch once forward and once backward on
@@ -15,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod action;
+mod auto;
 mod deadlock;
 mod error;
 mod generators;
@@ -27,16 +29,22 @@ mod progress;
 mod simulate;
 mod slots;
 mod table;
+mod timing;
 mod validate;
 
 pub use action::{Action, Step};
+pub use auto::{Effort, Goal, Knobs, Origin, Plan, Problem, greedy, improve, plan};
 pub use deadlock::{Blocked, Deadlock};
 pub use error::{CellFault, ScheduleError};
 pub use generators::{Advice, Generator, Shape, advice, generate, known, named};
 pub use lower::{Gather, lower};
 pub use placement::Placement;
 pub use program::Program;
-pub use simulate::{Simulation, Times, simulate};
+pub use simulate::{
+    Bubbles, Communication, Formula, Memory, Simulation, StageMemory, Usage, formula, memory, simulate,
+    simulate_program,
+};
 pub use slots::{SlotFault, SlotTable};
 pub use table::Table;
+pub use timing::{Direction, Durations, Edge, StageTimes, Times, Timing};
 pub use validate::validate;
