@@ -3,16 +3,20 @@
 //! Invariants: ranks are row-major over (dp, pp, tp), the last axis fastest, as everywhere in the suite; the members of
 //! a group are in ascending order of their coordinate on the group's axis.
 
+mod data;
+
 use std::fmt;
 
 use reshard::Mesh;
+
+pub use data::DataSplit;
 
 use crate::{Error, Result};
 
 /// Sizes of the three axes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MeshShape {
-    /// Data-parallel replicas; weights are sharded over them.
+    /// Data-parallel ranks, each with data of its own; [`DataSplit`] says how they share out the weights.
     pub dp: usize,
     /// Pipeline ranks.
     pub pp: usize,

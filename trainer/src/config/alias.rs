@@ -19,6 +19,13 @@ const RENAMED: &[(&str, &str)] = &[
     ("parallelism.pipeline_parallel_schedule", "parallelism.schedule"),
     ("parallelism.pipeline_parallel_schedule_csv", "parallelism.schedule"),
     ("parallelism.num_pp_microbatches", "training.microbatches"),
+    ("parallelism.data_parallel_replicate_degree", "parallelism.dp_replicate"),
+    ("parallelism.data_parallel_shard_degree", "parallelism.dp_shard"),
+    ("parallelism.fsdp.strategy", "fsdp.strategy"),
+    ("parallelism.fsdp_strategy", "fsdp.strategy"),
+    ("fsdp.sharding_strategy", "fsdp.strategy"),
+    ("parallelism.fsdp.reshard_after_forward", "fsdp.reshard_after_forward"),
+    ("parallelism.fsdp_reshard_after_forward", "fsdp.reshard_after_forward"),
     ("checkpoint.folder", "checkpoint.root"),
     ("checkpoint.keep_latest_k", "checkpoint.keep_last"),
     ("metrics.save_tb_folder", "metrics.folder"),
@@ -31,7 +38,6 @@ const RENAMED: &[(&str, &str)] = &[
 /// Names of the degree of one axis.
 const DEGREES: &[(&str, Axis)] = &[
     ("parallelism.data_parallel_degree", Axis::Dp),
-    ("parallelism.data_parallel_shard_degree", Axis::Dp),
     ("parallelism.dp", Axis::Dp),
     ("parallelism.pipeline_parallel_degree", Axis::Pp),
     ("parallelism.pp", Axis::Pp),
@@ -44,7 +50,17 @@ const SECTIONS: &[(&str, &str)] =
     &[("parallel", "parallelism"), ("dataset", "data"), ("experimental", "parallelism")];
 
 /// Words that mean a canonical one.
-const WORDS: &[(&str, &str, &str)] = &[("parallelism.schedule", "zero_bubble", "ZBH1")];
+const WORDS: &[(&str, &str, &str)] = &[
+    ("parallelism.schedule", "zero_bubble", "ZBH1"),
+    ("fsdp.strategy", "fsdp", "full_shard"),
+    ("fsdp.strategy", "zero3", "full_shard"),
+    ("fsdp.strategy", "zero2", "shard_grad_op"),
+    ("fsdp.strategy", "hsdp", "hybrid_shard"),
+    ("fsdp.strategy", "ddp", "no_shard"),
+];
+
+/// The key whose words may have capitals.
+const STRATEGY: &str = "fsdp.strategy";
 
 /// The canonical name of `key`; itself when it is none of ours or canonical already.
 pub(super) fn canonical(key: &str) -> &str {
@@ -65,6 +81,11 @@ pub(super) fn renamed(mut leaf: Leaf) -> Leaf {
             .map(|(_, canonical)| format!("{canonical}.{rest}"))
     });
     leaf.key = canonical(section.as_deref().unwrap_or(&leaf.key)).to_owned();
+    // torch writes strategies in capitals.
+    let text = leaf.value.as_str().map(str::to_ascii_lowercase).filter(|_| leaf.key == STRATEGY);
+    if let Some(text) = text {
+        leaf.value = toml::Value::from(text);
+    }
     let word = WORDS.iter().find(|(key, word, _)| *key == leaf.key && leaf.value.as_str() == Some(word));
     if let Some((_, _, canonical)) = word {
         leaf.value = toml::Value::from(*canonical);

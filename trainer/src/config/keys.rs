@@ -6,7 +6,7 @@ use dcp::codec::Codecs;
 
 use super::{
     lapse,
-    sections::{Decay, LoadProof, Mode, OnDamage, OnSaveFailure, Resume, TransportKind},
+    sections::{Decay, LoadProof, Mode, OnDamage, OnSaveFailure, Reshard, Resume, Strategy, TransportKind},
 };
 use crate::mesh::MeshShape;
 
@@ -34,6 +34,10 @@ pub enum Kind {
     Text,
     /// One of these words.
     Choice(&'static [&'static str]),
+    /// A size, or -1 for what is left.
+    Degree,
+    /// Always, never, or by default; true and false mean the first two.
+    Reshard,
     /// A schedule: one of these names, or the path of a CSV file.
     Schedule,
     /// A length of time.
@@ -103,9 +107,13 @@ keys! {
     "training.mode" Kind::Choice(Mode::NAMES), "exact: the same bits on every mesh; fast: sums in any order, so that losses on two meshes agree to 1e-5 at first";
     "exact.virtual_tp" Kind::Whole(1), "virtual tensor-parallel ranks of exact mode; the mesh's tp if left out, so set it where meshes will change";
     "parallelism.mesh" Kind::Mesh, "dp x pp x tp";
+    "parallelism.dp_replicate" Kind::Degree, "of dp, times that all weights are held; -1: what dp_shard leaves";
+    "parallelism.dp_shard" Kind::Degree, "of dp, ranks that one copy of the weights is sharded over; -1: what dp_replicate leaves";
     "parallelism.schedule" Kind::Schedule, "pipeline schedule, or the path of a CSV file that holds one";
     "parallelism.stages_per_rank" Kind::Whole(1), "stages that each pipeline rank runs; the schedule's own number if left out";
     "parallelism.stage_split" Kind::Split, "layers of each stage";
+    "fsdp.strategy" Kind::Choice(Strategy::NAMES), "what data-parallel ranks share out: all (full_shard, shard_grad_op), all within dp_shard ranks (hybrid_shard), nothing (no_shard: DDP); follows from dp_replicate and dp_shard if left out";
+    "fsdp.reshard_after_forward" Kind::Reshard, "whether gathered weights are freed after forward; default: without a pipeline";
     "data.folder" Kind::Text, "folder of text files, whose bytes are the tokens";
     "checkpoint.root" Kind::Text, "folder or URL of the native store";
     "checkpoint.run" Kind::Text, "name of the run's line of checkpoints";
@@ -170,7 +178,16 @@ const LIKE: f64 = 0.8;
 impl Kind {
     /// Whether what stands on a command line is the text itself, not TOML.
     pub(super) const fn is_text(self) -> bool {
-        matches!(self, Self::Text | Self::Choice(_) | Self::Schedule | Self::Mesh | Self::Time | Self::Codecs)
+        matches!(
+            self,
+            Self::Text
+                | Self::Choice(_)
+                | Self::Reshard
+                | Self::Schedule
+                | Self::Mesh
+                | Self::Time
+                | Self::Codecs
+        )
     }
 
     /// The value in its canonical form, if it is one that the key takes.
@@ -199,6 +216,19 @@ impl Kind {
             Self::Codecs => value.as_str()?.parse::<Codecs>().ok().map(|it| Value::from(it.to_string())),
             Self::Text => value.as_str().filter(|text| !text.trim().is_empty()).map(Value::from),
             Self::Choice(words) => value.as_str().filter(|text| words.contains(text)).map(Value::from),
+            // 0 stands for what is left, and cannot be given.
+            Self::Degree => {
+                let size = value.as_integer().filter(|size| *size >= 1 || *size == -1)?;
+                Some(Value::Integer(size.max(0)))
+            }
+            Self::Reshard => {
+                let word = match (value, value.as_str()) {
+                    (Value::Boolean(true), _) | (_, Some("true")) => Reshard::Always.name(),
+                    (Value::Boolean(false), _) | (_, Some("false")) => Reshard::Never.name(),
+                    (_, text) => text.filter(|text| Reshard::NAMES.contains(text))?,
+                };
+                Some(Value::from(word))
+            }
             Self::Schedule => schedule(value.as_str()?).map(Value::from),
             Self::Time => {
                 let time = value.as_str().map_or_else(|| lapse::seconds(number(value)?), lapse::parse);
@@ -238,6 +268,8 @@ impl fmt::Display for Kind {
             }
             Self::Text => f.write_str("a text that is not empty"),
             Self::Choice(words) => write!(f, "{}", words.join(" or ")),
+            Self::Degree => f.write_str("a whole number of at least 1, or -1 for what is left"),
+            Self::Reshard => write!(f, "{}, true or false", Reshard::NAMES.join(", ")),
             Self::Schedule => write!(f, "{}, or the path of a .csv file", SCHEDULES.join(", ")),
             Self::Time => f.write_str("a length of time such as \"500ms\", \"30s\" or \"5m\""),
             Self::Mesh => f.write_str("the sizes of dp, pp and tp, such as \"2x2x1\" or \"dp=2,pp=2\""),

@@ -23,6 +23,7 @@ mod overrides;
 mod print;
 mod resolve;
 mod sections;
+mod sharding;
 
 pub use batch::Batches;
 pub use check::{ModelSizes, check_model, check_world};
@@ -34,9 +35,11 @@ pub use overrides::{Override, dotted};
 pub use print::{Difference, differences};
 pub use resolve::{Resolved, resolve};
 pub use sections::{
-    Checkpoint, Comm, Config, Data, Debug, Decay, Exact, LoadProof, LrScheduler, Metrics, Mode, ModelTable,
-    OnDamage, OnSaveFailure, Optimizer, Parallelism, Resume, StageSplit, Training, TransportKind,
+    Checkpoint, Comm, Config, Data, Debug, Decay, Exact, Fsdp, LoadProof, LrScheduler, Metrics, Mode,
+    ModelTable, OnDamage, OnSaveFailure, Optimizer, Parallelism, Reshard, Resume, StageSplit, Strategy,
+    Training, TransportKind,
 };
+pub use sharding::Sharding;
 
 #[cfg(test)]
 mod tests;

@@ -3,12 +3,12 @@
 use std::{collections::BTreeMap, path::Path};
 
 use super::{
-    Batches, Config, ConfigError, Kind, ModelSizes, Origin, Override, alias, check, keys,
+    Batches, Config, ConfigError, Kind, ModelSizes, Origin, Override, Sharding, alias, check, keys,
     layer::{self, Layer, Leaf},
 };
 use crate::{
     Result,
-    mesh::{Axis, MeshShape},
+    mesh::{Axis, DataSplit, MeshShape},
 };
 
 /// A configuration in which everything is decided, checked, and known by its origin.
@@ -18,6 +18,8 @@ pub struct Resolved {
     pub config: Config,
     /// What follows from them: how a step's batch is shared out.
     pub batches: Batches,
+    /// What follows from them: how the weights are.
+    pub sharding: Sharding,
     origins: BTreeMap<String, Origin>,
 }
 
@@ -39,9 +41,15 @@ pub fn resolve(file: Option<&Path>, overrides: &[Override]) -> Result<Resolved> 
 #[derive(Default)]
 struct Merged {
     values: BTreeMap<String, (toml::Value, Origin)>,
+    /// Whether anything said how many data-parallel ranks there are.
+    has_dp: bool,
 }
 
 const MESH: &str = "parallelism.mesh";
+/// The sizes whose product is dp, and the strategy that they ask for.
+const REPLICATE: &str = "parallelism.dp_replicate";
+const SHARD: &str = "parallelism.dp_shard";
+const STRATEGY: &str = "fsdp.strategy";
 
 impl Merged {
     /// Puts a layer over what is there. Degrees of single axes change the mesh of lower layers; beside a mesh of the
@@ -59,6 +67,7 @@ impl Merged {
                 }
             }
         }
+        self.has_dp |= own_mesh || degrees.iter().any(|((axis, _), _)| *axis == Axis::Dp);
         degrees.into_iter().try_for_each(|((axis, size), leaf)| self.set_degree(axis, size, &leaf, own_mesh))
     }
 
@@ -91,9 +100,17 @@ impl Merged {
             }
             origins.insert(path, origin);
         }
-        let config = table.try_into().map_err(|error: toml::de::Error| {
+        let mut config: Config = table.try_into().map_err(|error: toml::de::Error| {
             crate::Error::internal(format!("a checked configuration was refused: {}", error.message()))
         })?;
+        if !self.has_dp {
+            let sizes = [config.parallelism.dp_replicate, config.parallelism.dp_shard];
+            let dp = sizes.into_iter().fold(1_u64, |dp, size| dp.saturating_mul(size.max(1)));
+            if dp > 1 {
+                config.parallelism.mesh.dp = usize::try_from(dp).unwrap_or(usize::MAX);
+                origins.insert(MESH.to_owned(), Origin::Derived("parallelism.dp_replicate and dp_shard"));
+            }
+        }
         derived(config, origins)
     }
 }
@@ -139,6 +156,7 @@ fn wrong(leaf: &Leaf, kind: Kind) -> ConfigError {
 /// Fills in what follows from other values, and checks that all fit together.
 fn derived(mut config: Config, mut origins: BTreeMap<String, Origin>) -> Result<Resolved> {
     check::required(&config)?;
+    let strategy = origins.contains_key(STRATEGY).then_some(config.fsdp.strategy);
     let mut fill = |value: &mut u64, key: &str, found: u64, from: &'static str| {
         if *value == 0 {
             *value = found;
@@ -155,6 +173,8 @@ fn derived(mut config: Config, mut origins: BTreeMap<String, Origin>) -> Result<
         stages,
         "parallelism.schedule",
     );
+    let sharding = Sharding::of(&config.parallelism, &config.fsdp, strategy, config.training.mode)?;
+    let DataSplit { replicate, shard } = sharding.data;
     let batches = Batches::of(&config.training, mesh)?;
     let count = batches.microbatches;
     fill(
@@ -163,12 +183,23 @@ fn derived(mut config: Config, mut origins: BTreeMap<String, Origin>) -> Result<
         count,
         "global_batch, micro_batch and dp",
     );
+    fill(
+        &mut config.parallelism.dp_replicate,
+        REPLICATE,
+        replicate as u64,
+        "parallelism.mesh and fsdp.strategy",
+    );
+    fill(&mut config.parallelism.dp_shard, SHARD, shard as u64, "parallelism.mesh and fsdp.strategy");
+    if strategy.is_none() {
+        config.fsdp.strategy = sharding.strategy;
+        origins.insert(STRATEGY.to_owned(), Origin::Derived("parallelism.dp_replicate and dp_shard"));
+    }
     for (name, from) in config.model.fill(config.training.seq_len) {
         origins.insert(format!("model.{name}"), Origin::Derived(from));
     }
     check::together(&config)?;
     check::check_model(&config, &ModelSizes::of(&config.model, config.training.seq_len)?)?;
-    Ok(Resolved { config, batches, origins })
+    Ok(Resolved { config, batches, sharding, origins })
 }
 
 impl Resolved {

@@ -20,6 +20,12 @@ macro_rules! choice {
         impl $name {
             /// As they are written.
             pub const NAMES: &'static [&'static str] = &[$($text,)*];
+
+            /// As it is written.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $text,)* }
+            }
         }
     };
 }
@@ -43,6 +49,32 @@ choice! {
         Linear = "linear",
         /// Along half a cosine.
         Cosine = "cosine",
+    }
+}
+
+choice! {
+    /// How data parallelism shares out weights, moments and gradients; see [`Sharding`](super::Sharding).
+    Strategy {
+        /// All of them over all of dp; gathered weights are freed after each use (ZeRO-3).
+        FullShard = "full_shard",
+        /// All of them over all of dp; gathered weights stay until the end of the step (ZeRO-2).
+        ShardGradOp = "shard_grad_op",
+        /// Over dp_shard ranks, and repeated on dp_replicate.
+        HybridShard = "hybrid_shard",
+        /// Not at all: every rank has everything (DDP).
+        NoShard = "no_shard",
+    }
+}
+
+choice! {
+    /// Whether gathered weights are freed after forward.
+    Reshard {
+        /// Without a pipeline, yes; with one, no, as every microbatch would gather them again.
+        Default = "default",
+        /// After each use.
+        Always = "always",
+        /// At the end of the step.
+        Never = "never",
     }
 }
 
@@ -116,6 +148,8 @@ pub struct Config {
     pub exact: Exact,
     /// The real mesh.
     pub parallelism: Parallelism,
+    /// What data-parallel ranks hold.
+    pub fsdp: Fsdp,
     /// The text.
     pub data: Data,
     /// Saving and resuming.
@@ -250,6 +284,8 @@ pub struct Exact {
 pub struct Parallelism {
     #[serde(with = "mesh_text")]
     pub mesh: MeshShape,
+    pub dp_replicate: u64,
+    pub dp_shard: u64,
     pub schedule: String,
     pub stages_per_rank: u64,
     pub stage_split: StageSplit,
@@ -259,10 +295,27 @@ impl Default for Parallelism {
     fn default() -> Self {
         Self {
             mesh: MeshShape { dp: 1, pp: 1, tp: 1 },
+            dp_replicate: 0,
+            dp_shard: 0,
             schedule: "1F1B".to_owned(),
             stages_per_rank: 0,
             stage_split: StageSplit::Auto,
         }
+    }
+}
+
+/// What data-parallel ranks hold of weights, moments and gradients.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[expect(missing_docs, reason = "`keys` says what each means")]
+pub struct Fsdp {
+    pub strategy: Strategy,
+    pub reshard_after_forward: Reshard,
+}
+
+impl Default for Fsdp {
+    fn default() -> Self {
+        Self { strategy: Strategy::FullShard, reshard_after_forward: Reshard::Default }
     }
 }
 

@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf};
 
 use proptest::prelude::*;
 
-use super::*;
+use super::{Strategy as Sharded, *};
 use crate::{Error, mesh::MeshShape};
 
 const BASE: &str = "data.folder = \"text\"\nmodel = { kind = \"llama\", dim = 96, layers = 6, heads = 24, ffn = 96, vocab = 240 }\n";
@@ -156,9 +156,11 @@ fn batch_sizes_that_do_not_multiply_out_are_refused_with_every_number() {
 
 #[test]
 fn exact_mode_asks_for_powers_of_two_and_fast_mode_does_not() {
-    let six = ["training.global_batch=6"];
-    refused(BASE, &six, &["must be a power of two", "global_batch=6", "= 6"]);
-    given(BASE, &["training.global_batch=6", "training.mode=fast"]).unwrap();
+    let six = ["training.global_batch=12", "parallelism.mesh=2x1x1"];
+    refused(BASE, &six, &["must be a power of two", "global_batch=12", "= 6"]);
+    given(BASE, &[&six[..], &["training.mode=fast"]].concat()).unwrap();
+    // One rank that has all microbatches has a whole tree of any number.
+    given(BASE, &["training.global_batch=12"]).unwrap();
     refused(
         BASE,
         &["parallelism.mesh=1x1x2", "exact.virtual_tp=3"],
@@ -167,6 +169,43 @@ fn exact_mode_asks_for_powers_of_two_and_fast_mode_does_not() {
     refused(BASE, &["parallelism.mesh=1x1x2", "exact.virtual_tp=6"], &["no power of two"]);
     assert_eq!(given(BASE, &["parallelism.mesh=1x1x2"]).unwrap().config.exact.virtual_tp, 2);
     assert_eq!(given(BASE, &["exact.virtual_tp=4"]).unwrap().config.exact.virtual_tp, 4);
+}
+
+#[test]
+fn a_strategy_is_one_line_and_names_from_elsewhere_mean_the_same() {
+    for (names, strategy) in [
+        (["FULL_SHARD", "zero3", "fsdp"], Sharded::FullShard),
+        (["SHARD_GRAD_OP", "zero2", "shard_grad_op"], Sharded::ShardGradOp),
+        (["NO_SHARD", "ddp", "DDP"], Sharded::NoShard),
+    ] {
+        for name in names {
+            let line = format!("parallelism.fsdp.strategy={name}");
+            let found = given(BASE, &["parallelism.mesh=2x1x1", &line]).unwrap();
+            assert_eq!(found.config.fsdp.strategy, strategy, "{name}");
+        }
+    }
+    refused(BASE, &["fsdp.strategy=full"], &["full_shard or shard_grad_op", "did you mean"]);
+    refused(BASE, &["fsdp.reshard_after_forward=maybe"], &["default, always, never, true or false"]);
+    let kept = given(BASE, &["parallelism.fsdp_reshard_after_forward=false"]).unwrap();
+    assert_eq!(kept.config.fsdp.reshard_after_forward, Reshard::Never);
+}
+
+#[test]
+fn degrees_of_replicas_and_shards_make_dp_where_nothing_else_says_it() {
+    let degrees = [
+        "parallelism.data_parallel_replicate_degree=2",
+        "parallelism.data_parallel_shard_degree=4",
+        "parallelism.pipeline_parallel_degree=2",
+    ];
+    let found = given(BASE, &degrees).unwrap();
+    assert_eq!(found.config.parallelism.mesh.to_string(), "8x2x1");
+    assert_eq!((found.config.fsdp.strategy, found.config.parallelism.dp_shard), (Sharded::HybridShard, 4));
+    let found =
+        given(BASE, &["parallelism.mesh=4x1x1", "parallelism.dp_replicate=2", "parallelism.dp_shard=-1"]);
+    assert_eq!(found.unwrap().sharding.data, crate::mesh::DataSplit { replicate: 2, shard: 2 });
+    let wrong = ["parallelism.mesh=4x1x1", "parallelism.dp_shard=3"];
+    refused(BASE, &wrong, &["dp_shard=3", "is not dp=4", "4x1, 2x2, 1x4 would do"]);
+    refused(BASE, &["parallelism.dp_shard=0"], &["a whole number of at least 1, or -1 for what is left"]);
 }
 
 #[test]

@@ -21,18 +21,6 @@ use crate::{
 /// What libtorch's allocator aligns to on CPUs.
 const BYTES: usize = 64;
 
-/// When gathered weights are freed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Strategy {
-    /// After each use: least memory, gathers again for backward (ZeRO-3).
-    #[default]
-    FullShard,
-    /// After the step: one gather a step (ZeRO-2).
-    ShardGradOp,
-}
-
 /// Gathered weights that live now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Live {
@@ -100,9 +88,7 @@ impl Params for State {
                 .holders
                 .checked_sub(1)
                 .ok_or_else(|| Error::internal(format!("part {part} ended more often than it began")))?;
-            if self.strategy == Strategy::FullShard {
-                self.free(gathered);
-            }
+            self.free(gathered);
         }
         Ok(())
     }
@@ -121,18 +107,13 @@ impl State {
         self.live.set(Live { peak_parts: parts, peak_elements: elements, ..self.live.get() });
     }
 
-    /// Frees what a strategy kept.
-    ///
-    /// # Errors
-    /// `Internal` while a part is in use.
-    pub(super) fn release(&self) -> Result<()> {
-        for (gathered, unit) in self.gathered.borrow_mut().iter_mut().zip(&self.plan.units) {
-            if gathered.holders > 0 {
-                return Err(Error::internal(format!("an update while part {} is in use", unit.part)));
-            }
-            self.free(gathered);
-        }
-        Ok(())
+    /// Refuses to go on while a part is in use: what is gathered of it would be old.
+    pub(super) fn unused(&self) -> Result<()> {
+        let gathered = self.gathered.borrow();
+        let used = gathered.iter().zip(&self.plan.units).find(|(gathered, _)| gathered.holders > 0);
+        used.map_or(Ok(()), |(_, unit)| {
+            Err(Error::internal(format!("an update while part {} is in use", unit.part)))
+        })
     }
 
     fn free(&self, gathered: &mut Gathered) {
@@ -157,11 +138,15 @@ impl State {
     fn gather(&self, at: usize, unit: &Unit) -> Result<Vec<Vec<Tensor>>> {
         let _guard = tch::no_grad_guard();
         let mine = self.lent(at, unit)?;
-        let flats = if self.mesh.dp == 1 {
+        let flats = if self.data.shard == 1 {
             vec![mine]
         } else {
             let shapes: Vec<Vec<i64>> = unit.lengths.iter().map(|length| vec![*length]).collect();
-            self.groups.dp.all_gather(&Purpose(format!("weights of part {}", unit.part)), &mine, &shapes)?
+            self.groups.shard.all_gather(
+                &Purpose(format!("weights of part {}", unit.part)),
+                &mine,
+                &shapes,
+            )?
         };
         unit.slots.iter().map(|slot| self.pieces(&flats, slot)).collect()
     }
@@ -183,7 +168,7 @@ impl State {
 
     fn pieces(&self, flats: &[Tensor], slot: &Slot) -> Result<Vec<Tensor>> {
         let held = self.plan.of(slot)?;
-        let shards = (0..).zip(flats).map(|(dp, flat)| view(flat, &self.plan, slot, dp));
+        let shards = (0..).zip(flats).map(|(member, flat)| view(flat, &self.plan, slot, member));
         let shards = shards.collect::<Result<Vec<_>>>()?;
         let piece = |whole: &reshard::Region| {
             let mut rows = Vec::new();

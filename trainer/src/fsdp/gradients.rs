@@ -1,36 +1,34 @@
-//! Gradients: one sum for each use of a parameter over the microbatches, then one exchange for each part, which leaves
-//! every rank with the gradient of its own shard.
-//!
-//! In exact mode both sums are one aligned tree over the *global* microbatch index: replica d plays microbatches
-//! d·M..(d+1)·M, M a power of two, so that a rank's sum is a whole subtree and the sum over ranks is the rest of the tree.
+//! Gradients of this rank: one sum for each use of a parameter over the microbatches, without any communication: however many
+//! microbatches a step has, [`reduce`](super::reduce) follows once.
 //!
 //! In fast mode a sum follows the order of arrival: copies of a parameter on several tensor-parallel ranks agree because
 //! those ranks run one schedule.
 //!
-//! Invariants: a gradient is taken once for each use and microbatch, and none may be missing when a part is reduced;
-//! sums are freed then.
+//! Invariants: a gradient is taken once for each use and microbatch.
 
 use fqn::Fqn;
 use tch::Tensor;
 
 use super::{
-    plan::{Held, Plan, Slot, Unit, elements, extents, padded},
-    shards::part,
+    plan::{elements, extents},
     state::State,
 };
 use crate::{
     Error, Result,
-    exact::{self, Sums, TreeSum},
+    exact::{Sums, TreeSum},
     model::Param,
-    stage::GradReduce,
-    transport::Purpose,
 };
+
+/// In place of a parameter's index: none.
+pub(super) const NONE: u64 = u64::MAX;
 
 /// The gradient of every shard of a rank, reduced over the mesh.
 #[derive(Debug)]
 pub struct Gradients {
     /// By unit, in the layout of its kept buffers.
     pub(super) units: Vec<Tensor>,
+    /// Index of the first parameter of which this rank itself gave a gradient that is not finite, or [`NONE`].
+    pub(super) suspect: u64,
 }
 
 /// The sum of one use, as far as it has come.
@@ -69,7 +67,8 @@ impl Accumulator {
         self.pieces.iter_mut().zip(pieces).try_for_each(|(sum, piece)| sum.add(microbatch, piece))
     }
 
-    fn finish(self) -> Result<Vec<Tensor>> {
+    /// The sums, by piece.
+    pub(super) fn finish(self) -> Result<Vec<Tensor>> {
         if let Some(missing) = self.arrived.iter().position(|arrived| !arrived) {
             return Err(Error::internal(format!("no gradient for microbatch {missing}")));
         }
@@ -125,49 +124,6 @@ impl State {
         accumulator.add(microbatch, pieces).map_err(at)
     }
 
-    /// Reduces the gradients of a part to its shards. Collective over the data-parallel group.
-    ///
-    /// # Errors
-    /// `Internal` for a gradient that is missing: names it and its microbatch; the transport's.
-    pub fn reduce(&self, part: usize) -> Result<()> {
-        let _guard = tch::no_grad_guard();
-        let (_, unit) = self.plan.unit(part)?;
-        if self.reduced.borrow().contains_key(&part) {
-            return Err(Error::internal(format!("part {part} was reduced already in this step")));
-        }
-        let mut sums = Vec::new();
-        for slot in &unit.slots {
-            let held = self.plan.of(slot)?;
-            let sum = self.accumulators.borrow_mut().remove(&(part, held.index));
-            let sum = sum
-                .ok_or_else(|| Error::internal("no gradient for microbatch 0"))
-                .and_then(Accumulator::finish);
-            sums.push(sum.map_err(|error| error.at(&held.spec.fqn).at(format_args!("part {part}")))?);
-        }
-        let flats =
-            (0..self.mesh.dp).map(|dp| flat(&self.plan, unit, &sums, dp)).collect::<Result<Vec<_>>>()?;
-        drop(sums);
-        let reduced = self.over_replicas(unit, flats)?;
-        self.reduced.borrow_mut().insert(part, reduced);
-        Ok(())
-    }
-
-    fn over_replicas(&self, unit: &Unit, mut flats: Vec<Tensor>) -> Result<Tensor> {
-        let nobody = || Error::internal("a group of nobody");
-        if self.mesh.dp == 1 {
-            return flats.pop().ok_or_else(nobody);
-        }
-        let own = unit.lengths.get(self.at.dp).copied().ok_or_else(nobody)?;
-        let purpose = Purpose(format!("gradients of part {}", unit.part));
-        let theirs = self.groups.dp.exchange(&purpose, flats, &vec![vec![own]; self.mesh.dp])?;
-        if self.sums == Sums::Exact {
-            return exact::sum(theirs);
-        }
-        let mut theirs = theirs.into_iter();
-        let first = theirs.next().ok_or_else(nobody)?;
-        theirs.try_fold(first, |sum, other| Ok(sum.f_add(&other)?))
-    }
-
     /// The gradients of all shards, once every part is reduced; tied parameters' uses are added. Collective over the
     /// pipeline group.
     ///
@@ -187,7 +143,8 @@ impl State {
                 reduced.remove(&unit.part).ok_or_else(|| Error::internal("a part without gradients"))?;
             Ok(flat.f_narrow(0, 0, unit.kept)?)
         });
-        Ok(Gradients { units: units.collect::<Result<_>>()? })
+        let units = units.collect::<Result<_>>()?;
+        Ok(Gradients { units, suspect: self.suspect.replace(NONE) })
     }
 
     /// Gradients by name: where each lies in the whole tensor, and its elements. For comparing layouts.
@@ -210,57 +167,6 @@ impl State {
     pub fn discard_gradients(&self) {
         self.accumulators.borrow_mut().clear();
         self.reduced.borrow_mut().clear();
-    }
-}
-
-/// What member `dp` holds of a unit's sums, in the layout of its flat buffer.
-fn flat(plan: &Plan, unit: &Unit, sums: &[Vec<Tensor>], dp: usize) -> Result<Tensor> {
-    let mut all = Vec::new();
-    for (slot, pieces) in unit.slots.iter().zip(sums) {
-        let (held, region) = shard(plan, slot, dp)?;
-        let mut length = 0;
-        if let Some(cut) = cut_out(held, region, pieces)? {
-            length = i64::try_from(cut.numel()).unwrap_or(i64::MAX);
-            all.push(cut.f_reshape([-1])?);
-        }
-        if let (Some(any), padding @ 1..) = (pieces.first(), padded(region) - length) {
-            all.push(any.f_new_zeros([padding], (any.kind(), any.device()))?);
-        }
-    }
-    match sums.iter().flatten().next() {
-        Some(any) if all.is_empty() => Ok(any.f_new_zeros([0], (any.kind(), any.device()))?),
-        _ => Ok(Tensor::f_cat(&all, 0)?),
-    }
-}
-
-fn shard<'a>(plan: &'a Plan, slot: &Slot, dp: usize) -> Result<(&'a Held, &'a reshard::Region)> {
-    let held = plan.of(slot)?;
-    let region = held.regions.get(dp);
-    Ok((held, region.ok_or_else(|| Error::internal(format!("{} has no shard {dp}", held.spec.fqn)))?))
-}
-
-/// The elements of `region`, from the pieces of the virtual ranks; none for an empty one.
-fn cut_out(held: &Held, region: &reshard::Region, pieces: &[Tensor]) -> Result<Option<Tensor>> {
-    let mut found = Vec::new();
-    for (piece, whole) in pieces.iter().zip(&held.pieces) {
-        if let Some(shared) = whole.intersect(region) {
-            found.push(part(piece, whole, &shared)?);
-        }
-    }
-    let dim = match held.cut {
-        crate::parallel::Cut::Dim(dim) => i64::try_from(dim).unwrap_or(0),
-        crate::parallel::Cut::Whole => 0,
-    };
-    match found.as_slice() {
-        [] => Ok(None),
-        [only] => Ok(Some(only.shallow_clone())),
-        _ => Ok(Some(Tensor::f_cat(&found, dim)?)),
-    }
-}
-
-/// A stage's parts, one after the other; ascending, as on every member of the group.
-impl GradReduce for State {
-    fn reduce(&self, mut parts: std::ops::Range<usize>) -> Result<()> {
-        parts.try_for_each(|part| Self::reduce(self, part))
+        self.suspect.set(NONE);
     }
 }

@@ -1,4 +1,4 @@
-//! [`Plan`]: the boxes of one rank. Which rows of each parameter the members of its data-parallel group hold, which pieces
+//! [`Plan`]: the boxes of one rank. Which rows of each parameter the members of its shard group hold, which pieces
 //! the operations see, and where everything lies in the flat buffers of the parts.
 //!
 //! Invariants: the boxes of a group tile what the group's tensor-parallel column holds, and so do the pieces; every slot
@@ -34,7 +34,7 @@ pub(super) struct Held {
     /// Its index in the model.
     pub(super) index: usize,
     pub(super) cut: Cut,
-    /// What each member of the data-parallel group holds.
+    /// What each member of the shard group holds.
     pub(super) regions: Vec<Region>,
     /// What each virtual tensor-parallel rank that this rank plays sees.
     pub(super) pieces: Vec<Region>,
@@ -50,7 +50,7 @@ pub(super) struct Unit {
     pub(super) part: usize,
     /// Kept ones first (with weight decay, then without), then borrowed ones.
     pub(super) slots: Vec<Slot>,
-    /// Length of the flat buffer of each member of the data-parallel group.
+    /// Length of the flat buffer of each member of the shard group.
     pub(super) lengths: Vec<i64>,
     /// How much of this rank's is kept here; the rest is borrowed.
     pub(super) kept: i64,
@@ -117,7 +117,7 @@ impl Plan {
         for (at, part) in parts.iter().enumerate() {
             let used = part_params(setup.model, *part)?;
             let used = used.iter().filter_map(|index| of.get(index).copied()).collect();
-            let unit = Unit::new(at, *part, used, &params, setup.at.dp);
+            let unit = Unit::new(at, *part, used, &params, setup.data.member(setup.at.dp));
             for (slot, place) in unit.slots.iter().enumerate().filter(|(_, place)| !place.borrowed) {
                 if let Some(held) = params.get_mut(place.param) {
                     held.home.1 = slot;
@@ -146,7 +146,7 @@ impl Plan {
 }
 
 impl Unit {
-    fn new(at: usize, part: usize, mut used: Vec<usize>, params: &[Held], dp: usize) -> Self {
+    fn new(at: usize, part: usize, mut used: Vec<usize>, params: &[Held], member: usize) -> Self {
         let held = |param: &usize| params.get(*param);
         let rank = |param: &usize| {
             held(param).map_or(3, |held| match (held.home.0 == at, held.spec.decay) {
@@ -165,7 +165,7 @@ impl Unit {
                 *length += padded(region);
             }
             let borrowed = held.home.0 != at;
-            let end = unit.lengths.get(dp).copied().unwrap_or(0);
+            let end = unit.lengths.get(member).copied().unwrap_or(0);
             if !borrowed {
                 unit.kept = end;
             }
@@ -215,13 +215,13 @@ fn held(setup: &Setup<'_>, index: usize) -> Result<Held> {
     let spec = spec.ok_or_else(|| Error::internal(format!("the model has no parameter {index}")))?.clone();
     let entry = entry(setup, &spec)?;
     let misfit = |error: &dyn std::fmt::Display| Error::config(format!("layout of {}: {error}", spec.fqn));
-    let mesh = format!("dp={},tp={}", setup.mesh.dp, setup.mesh.tp);
+    let mesh = format!("dp={},tp={}", setup.data.shard, setup.mesh.tp);
     let mesh: Mesh = mesh.parse().map_err(|error| misfit(&error))?;
     let stages = StageSplit::Auto.resolve(setup.registry, 1).map_err(|error| misfit(&error))?;
     let layout = TensorLayout::new(entry, &mesh, &stages).map_err(|error| misfit(&error))?;
     let mut regions = Vec::new();
-    for dp in 0..setup.mesh.dp {
-        let mut found = layout.regions_of(&mesh, &[dp as u64, setup.at.tp as u64]);
+    for member in 0..setup.data.shard {
+        let mut found = layout.regions_of(&mesh, &[member as u64, setup.at.tp as u64]);
         match (found.pop(), found.is_empty()) {
             (Some(region), true) => regions.push(region),
             _ => return Err(misfit(&"its fused parts make several boxes; list the parts as parameters")),
@@ -230,7 +230,8 @@ fn held(setup: &Setup<'_>, index: usize) -> Result<Held> {
     let cut = cut(setup, entry)?;
     let pieces = pieces(setup, entry, cut)?;
     tiles(&regions, &pieces).map_err(|text| misfit(&text))?;
-    let primary = setup.at.tp == 0 || matches!(cut, Cut::Dim(_));
+    let first_replica = setup.data.replica(setup.at.dp) == 0;
+    let primary = first_replica && (setup.at.tp == 0 || matches!(cut, Cut::Dim(_)));
     Ok(Held { spec, index, cut, regions, pieces, home: (0, 0), primary })
 }
 
@@ -254,7 +255,7 @@ fn cut(setup: &Setup<'_>, entry: &fqn::Entry) -> Result<Cut> {
     let rule = entry.placement.as_ref();
     let axis = |name| AxisName::new(name).map_err(|error| Error::internal(error.to_string()));
     let on = |axis: &AxisName| rule.map_or(AxisPlacement::Replicate, |rule| rule.on(axis));
-    if setup.mesh.dp > 1 && on(&axis("dp")?) != AxisPlacement::Shard(0) {
+    if setup.data.shard > 1 && on(&axis("dp")?) != AxisPlacement::Shard(0) {
         let rule = rule.map_or_else(|| "none".to_owned(), ToString::to_string);
         return Err(Error::config(format!(
             "placement {rule} of {} does not cut its rows over dp",

@@ -18,7 +18,7 @@ pub struct StateTensor {
     pub region: Region,
     /// Its elements, shaped like the region, contiguous: the rank's memory itself.
     pub tensor: Tensor,
-    /// Whether this copy is the one to be stored, of those on several tensor-parallel ranks or stages.
+    /// Whether this copy is the one to be stored, of those on several tensor-parallel ranks, replicas or stages.
     pub primary: bool,
 }
 
@@ -55,11 +55,11 @@ impl Shards {
 }
 
 /// The slot's elements in a member's flat buffer, shaped.
-pub(super) fn view(flat: &Tensor, plan: &Plan, slot: &Slot, dp: usize) -> Result<Tensor> {
+pub(super) fn view(flat: &Tensor, plan: &Plan, slot: &Slot, member: usize) -> Result<Tensor> {
     let held = plan.of(slot)?;
-    let place = slot.offsets.get(dp).zip(held.regions.get(dp));
+    let place = slot.offsets.get(member).zip(held.regions.get(member));
     let (offset, region) =
-        place.ok_or_else(|| Error::internal(format!("{} has no shard {dp}", held.spec.fqn)))?;
+        place.ok_or_else(|| Error::internal(format!("{} has no shard {member}", held.spec.fqn)))?;
     Ok(flat.f_narrow(0, *offset, elements(region))?.f_view(extents(region).as_slice())?)
 }
 

@@ -12,9 +12,9 @@ use reshard::Region;
 use tch::{Device, Tensor};
 
 use super::{
-    Lease, Live, StateTensor, Strategy,
+    Lease, Live, StateTensor,
     gather::Gathered,
-    gradients::Accumulator,
+    gradients::{Accumulator, NONE},
     lease::Gate,
     plan::{Held, Plan},
     shards::{Kept, Shards},
@@ -23,7 +23,7 @@ use crate::{
     Error, Place, Result,
     exact::{Sums, VirtualTp},
     init,
-    mesh::{Coordinates, MeshShape},
+    mesh::{Coordinates, DataSplit, MeshShape},
     model::Model,
     transport::Group,
 };
@@ -33,8 +33,10 @@ use crate::{
 pub struct Groups {
     /// All ranks.
     pub world: Rc<dyn Group>,
-    /// Those that differ on dp alone.
-    pub dp: Rc<dyn Group>,
+    /// Those that hold the other shards of the same weights.
+    pub shard: Rc<dyn Group>,
+    /// Those that hold the same shards.
+    pub replicate: Rc<dyn Group>,
     /// Those that differ on pp alone.
     pub pp: Rc<dyn Group>,
 }
@@ -47,6 +49,8 @@ pub struct Setup<'a> {
     pub registry: &'a Registry,
     /// The mesh.
     pub mesh: MeshShape,
+    /// How its dp axis shares out the weights.
+    pub data: DataSplit,
     /// This rank's place.
     pub at: Coordinates,
     /// The parts that each pipeline rank runs, ascending; each part of the model once.
@@ -57,8 +61,6 @@ pub struct Setup<'a> {
     pub sums: Sums,
     /// Microbatches of one replica in a step.
     pub microbatches: usize,
-    /// When gathered weights are freed.
-    pub strategy: Strategy,
     /// Where shards lie.
     pub device: Device,
     /// The groups.
@@ -74,13 +76,17 @@ pub struct State {
     pub(super) accumulators: RefCell<BTreeMap<(usize, usize), Accumulator>>,
     /// Reduced gradients by part, in the layout of this rank's flat buffer.
     pub(super) reduced: RefCell<BTreeMap<usize, Tensor>>,
+    /// See [`Gradients::suspect`](super::Gradients); of what was reduced so far.
+    pub(super) suspect: Cell<u64>,
     pub(super) step: Cell<u64>,
     pub(super) gate: Arc<Gate>,
     pub(super) mesh: MeshShape,
+    pub(super) data: DataSplit,
     pub(super) at: Coordinates,
+    /// Which of its replica's shards this rank holds.
+    pub(super) member: usize,
     pub(super) sums: Sums,
     pub(super) microbatches: usize,
-    pub(super) strategy: Strategy,
     pub(super) groups: Groups,
     /// Names of all parameters of the model: what other ranks speak of.
     pub(super) names: Vec<fqn::Fqn>,
@@ -91,7 +97,8 @@ impl State {
     ///
     /// # Errors
     /// `Config` for a parameter without a placement that FSDP can follow, or that the virtual ranks cut elsewhere; for
-    /// groups or parts that are not the mesh's; in exact mode, for microbatches that are no power of two.
+    /// groups or parts that are not the mesh's; in exact mode, for microbatches of a rank or shards of a replica that
+    /// are no whole subtree.
     pub fn new(setup: &Setup<'_>) -> Result<Self> {
         check(setup)?;
         let plan = Plan::new(setup)?;
@@ -103,13 +110,15 @@ impl State {
             shards,
             accumulators: RefCell::default(),
             reduced: RefCell::default(),
+            suspect: Cell::new(NONE),
             step: Cell::new(0),
             gate: Arc::default(),
             mesh: setup.mesh,
+            data: setup.data,
+            member: setup.data.member(setup.at.dp),
             at: setup.at,
             sums: setup.sums,
             microbatches: setup.microbatches,
-            strategy: setup.strategy,
             groups: setup.groups.clone(),
             names: setup.model.params().iter().map(|spec| spec.fqn.clone()).collect(),
         })
@@ -182,8 +191,8 @@ impl State {
     pub(super) fn kept<'a>(&'a self, held: &'a Held) -> Result<Kept<'a>> {
         let (unit, slot) = held.home;
         let place = self.plan.units.get(unit).and_then(|unit| unit.slots.get(slot));
-        let offset = place.and_then(|slot| slot.offsets.get(self.at.dp)).copied();
-        let found = self.shards.get(unit).zip(offset).zip(held.regions.get(self.at.dp));
+        let offset = place.and_then(|slot| slot.offsets.get(self.member)).copied();
+        let found = self.shards.get(unit).zip(offset).zip(held.regions.get(self.member));
         let ((shards, offset), region) =
             found.ok_or_else(|| Error::internal(format!("{} is kept nowhere", held.spec.fqn)))?;
         Ok(Kept { shards, held, offset, region })
@@ -191,10 +200,16 @@ impl State {
 }
 
 fn check(setup: &Setup<'_>) -> Result<()> {
-    let Setup { mesh, at, groups, .. } = setup;
+    let Setup { mesh, data, at, groups, .. } = setup;
+    if data.ranks() != mesh.dp {
+        let DataSplit { replicate, shard } = data;
+        return Err(Error::config(format!("{replicate} replicas of {shard} shards on dp={}", mesh.dp))
+            .hint("dp_replicate x dp_shard = dp must hold"));
+    }
     for (name, group, index, size) in [
         ("world", &groups.world, mesh.rank(*at), mesh.ranks()),
-        ("dp", &groups.dp, at.dp, mesh.dp),
+        ("shard", &groups.shard, data.member(at.dp), data.shard),
+        ("replicate", &groups.replicate, data.replica(at.dp), data.replicate),
         ("pp", &groups.pp, at.pp, mesh.pp),
     ] {
         if group.index() != index || group.size() != size {
@@ -216,9 +231,15 @@ fn check(setup: &Setup<'_>) -> Result<()> {
             mesh.pp
         )));
     }
-    if setup.microbatches == 0 || (setup.sums == Sums::Exact && !setup.microbatches.is_power_of_two()) {
-        return Err(Error::config(format!("{} microbatches for each replica", setup.microbatches))
+    let exact = setup.sums == Sums::Exact;
+    // A rank's share of the tree's leaves must be a whole subtree, unless it has them all.
+    if setup.microbatches == 0 || (exact && mesh.dp > 1 && !setup.microbatches.is_power_of_two()) {
+        return Err(Error::config(format!("{} microbatches for each dp rank", setup.microbatches))
             .hint("at least one, and in exact mode a power of two: choose another dp or batch size"));
+    }
+    if exact && data.replicate > 1 && !data.shard.is_power_of_two() {
+        return Err(Error::config(format!("replicas of {} ranks each, in exact mode", data.shard))
+            .hint("the ranks of a replica sum a whole subtree if dp_shard is a power of two"));
     }
     Ok(())
 }
@@ -232,7 +253,8 @@ impl std::fmt::Debug for State {
 impl std::fmt::Debug for Groups {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let place = |group: &Rc<dyn Group>| (group.index(), group.size());
-        let all = (place(&self.world), place(&self.dp), place(&self.pp));
+        let data = (place(&self.shard), place(&self.replicate));
+        let all = (place(&self.world), data, place(&self.pp));
         f.debug_tuple("Groups").field(&all).finish()
     }
 }

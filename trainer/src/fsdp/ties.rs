@@ -87,7 +87,7 @@ impl State {
     /// The reduced gradients of all uses on all stages, in the order of their parts; nothing where there is no use.
     fn swapped(&self, tie: &Tie, held: Option<&Held>) -> Result<Vec<Tensor>> {
         let own = self.own_uses(tie, held)?;
-        let length = held.and_then(|held| held.regions.get(self.at.dp)).map_or(0, padded);
+        let length = held.and_then(|held| held.regions.get(self.member)).map_or(0, padded);
         let device = own.first().map_or(Device::Cpu, Tensor::device);
         let nothing = || Tensor::f_zeros([0], (Kind::Float, device));
         let mine = if own.is_empty() { nothing()? } else { Tensor::f_cat(&own, 0)? };
@@ -120,8 +120,8 @@ impl State {
     fn reduced_slot(&self, held: &Held, part: usize) -> Result<Tensor> {
         let (_, unit) = self.plan.unit(part)?;
         let (at, _) = self.slot(unit, crate::model::Param { part, index: held.index })?;
-        let offset = unit.slots.get(at).and_then(|slot| slot.offsets.get(self.at.dp)).copied();
-        let place = offset.zip(held.regions.get(self.at.dp).map(padded));
+        let offset = unit.slots.get(at).and_then(|slot| slot.offsets.get(self.member)).copied();
+        let place = offset.zip(held.regions.get(self.member).map(padded));
         let (offset, length) = place.ok_or_else(|| Error::internal("a slot without a place"))?;
         let reduced = self.reduced.borrow();
         let flat =

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tch::Tensor;
 
-use super::{Gradients, plan::elements, state::State};
+use super::{Gradients, gradients::NONE, plan::elements, state::State};
 use crate::{
     Error, ErrorKind, Result,
     exact::norm::{BYTES, Norm, SquareSum},
@@ -18,16 +18,16 @@ use crate::{
 /// Elements that are copied out of a tensor at once.
 const CHUNK: usize = 1 << 15;
 const STRIDE: i64 = CHUNK as i64;
-/// In place of a parameter's index: none.
-const NONE: u64 = u64::MAX;
 
 /// What one rank says of its loss and gradients.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Verdict {
     squares: SquareSum,
     loss_is_finite: bool,
-    /// The first parameter whose gradient is not finite.
+    /// The first parameter of whose reduced gradient this rank's shard is not finite.
     first: u64,
+    /// The first parameter of which this rank itself gave a gradient that is not finite.
+    suspect: u64,
 }
 
 /// The factor that keeps a gradient of norm `norm` within `most`: as torch computes it, in f32.
@@ -74,7 +74,7 @@ impl State {
         coefficient: f64,
     ) -> Result<Duration> {
         let _guard = tch::no_grad_guard();
-        self.release()?;
+        self.unused()?;
         let waited = self.gate.wait();
         let step = self.step.get() + 1;
         for ((unit, shards), mut grad) in self.plan.units.iter().zip(&self.shards).zip(gradients.units) {
@@ -99,7 +99,8 @@ impl State {
 
     fn verdict(&self, gradients: &Gradients, loss: Option<f64>) -> Result<Verdict> {
         let loss_is_finite = loss.is_none_or(f64::is_finite);
-        let mut mine = Verdict { squares: SquareSum::default(), loss_is_finite, first: NONE };
+        let suspect = gradients.suspect;
+        let mut mine = Verdict { squares: SquareSum::default(), loss_is_finite, first: NONE, suspect };
         let mut values = Vec::new();
         for held in &self.plan.params {
             let kept = self.kept(held)?;
@@ -124,22 +125,22 @@ impl State {
         Ok(mine)
     }
 
+    /// Names the ranks that gave what is not finite; where only sums are not, those that hold them.
     fn not_finite(&self, all: &[Verdict], sum: &SquareSum) -> Error {
         let place =
             |rank: usize| self.mesh.coordinates(rank).map_or_else(|_| "?".to_owned(), |at| at.to_string());
+        let named = |index: u64| usize::try_from(index).ok().and_then(|index| self.names.get(index));
+        let given = all.iter().any(|verdict| verdict.suspect != NONE);
         let mut found = Vec::new();
-        for (rank, verdict) in all.iter().enumerate().filter(|(_, verdict)| !verdict.is_finite()) {
+        for (rank, verdict) in all.iter().enumerate() {
             if !verdict.loss_is_finite {
                 found.push(format!("the loss of rank {rank} ({})", place(rank)));
             }
-            let name = usize::try_from(verdict.first).ok().and_then(|first| self.names.get(first));
-            if let Some(name) = name {
+            if let Some(name) = named(if given { verdict.suspect } else { verdict.first }) {
                 found.push(format!("the gradient of {name} on rank {rank} ({})", place(rank)));
             }
         }
-        let first = all.iter().map(|verdict| verdict.first).min();
-        let first =
-            first.and_then(|first| usize::try_from(first).ok()).and_then(|first| self.names.get(first));
+        let first = all.iter().map(|verdict| verdict.first.min(verdict.suspect)).min().and_then(named);
         let first = first.map_or_else(String::new, |name| format!("; first of the model: {name}"));
         let what = match sum.norm() {
             Norm::NotFinite(what) => format!(" ({what})"),
@@ -155,20 +156,22 @@ impl State {
 
 impl Verdict {
     const fn is_finite(&self) -> bool {
-        self.loss_is_finite && self.first == NONE && self.squares.is_finite()
+        self.loss_is_finite && self.first == NONE && self.suspect == NONE && self.squares.is_finite()
     }
 
     fn to_bytes(self) -> Vec<u8> {
         let mut bytes = self.squares.to_bytes().to_vec();
         bytes.push(u8::from(self.loss_is_finite));
         bytes.extend(self.first.to_le_bytes());
+        bytes.extend(self.suspect.to_le_bytes());
         bytes
     }
 
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (squares, rest) = bytes.split_at_checked(BYTES)?;
         let (loss, rest) = rest.split_first()?;
-        let first = u64::from_le_bytes(rest.try_into().ok()?);
-        Some(Self { squares: SquareSum::from_bytes(squares)?, loss_is_finite: *loss == 1, first })
+        let (first, suspect) = rest.split_first_chunk::<8>()?;
+        let (first, suspect) = (u64::from_le_bytes(*first), u64::from_le_bytes(suspect.try_into().ok()?));
+        Some(Self { squares: SquareSum::from_bytes(squares)?, loss_is_finite: *loss == 1, first, suspect })
     }
 }

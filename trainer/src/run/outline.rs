@@ -5,7 +5,7 @@ use std::{ops::Range, sync::Arc};
 
 use fqn::{Registry, baseline};
 use reshard::{Mesh, StageSplit};
-use schedule::{Gather, Program, Shape};
+use schedule::{Program, Shape};
 
 use super::job::positive;
 use crate::{
@@ -55,8 +55,8 @@ impl Outline {
         let microbatches = positive(config.batches.microbatches, "training.microbatches")?;
         let shape = Shape { stages: count, ranks: mesh.pp, microbatches };
         let table = schedule::generate(schedule::named(&values.parallelism.schedule)?, shape)?;
-        let program = schedule::lower(&table, Gather::PerPart)?;
-        let geometry = mesh.mesh()?;
+        let program = schedule::lower(&table, config.sharding.gather)?;
+        let geometry = config.sharding.data.geometry(mesh)?;
         Ok(Self { family, model, registry, mesh, geometry, split, stages, program })
     }
 

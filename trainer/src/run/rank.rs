@@ -21,7 +21,7 @@ use crate::{
     Error, ErrorKind, Place, Result,
     checkpoint::{Described, Outcome, RunState, Saved, Saver},
     exact::VirtualTp,
-    fsdp::{self, Groups, State, Strategy, clip_coefficient},
+    fsdp::{self, Groups, State, clip_coefficient},
     mesh::{Axis, Coordinates},
     parallel::{Params, TpOps},
     stage::{GradReduce, Links, PipelineRunner, Stage, StageInputs},
@@ -90,20 +90,23 @@ impl<'a> Rank<'a> {
         let world = transport.group("world", &members)?;
         agree(job, &*world)?;
         let group = |name, axis| transport.group(name, &job.outline.mesh.group(at, axis));
-        let (dp, pp, tp) = (group("dp", Axis::Dp)?, group("pp", Axis::Pp)?, group("tp", Axis::Tp)?);
+        let (mesh, data) = (job.outline.mesh, job.config.sharding.data);
+        let shard = transport.group("dp_shard", &data.shard_group(mesh, at))?;
+        let replicate = transport.group("dp_replicate", &data.replica_group(mesh, at))?;
+        let (pp, tp) = (group("pp", Axis::Pp)?, group("tp", Axis::Tp)?);
         let virtual_tp = VirtualTp::of(at.tp, job.outline.mesh.tp, job.virtual_tp)?;
         let state = Rc::new(State::new(&fsdp::Setup {
             model: &*job.outline.model,
             registry: &job.outline.registry,
-            mesh: job.outline.mesh,
+            mesh,
+            data,
             at,
             parts: &job.outline.parts_of_ranks(),
             virtual_tp,
             sums: job.sums,
             microbatches: usize::try_from(job.config.batches.microbatches).unwrap_or(usize::MAX),
-            strategy: Strategy::default(),
             device: tch::Device::Cpu,
-            groups: Groups { world: Rc::clone(&world), dp, pp },
+            groups: Groups { world: Rc::clone(&world), shard, replicate, pp },
         })?);
         let params = Rc::clone(&state) as Rc<dyn Params>;
         let tp = (job.outline.mesh.tp > 1).then_some(tp);

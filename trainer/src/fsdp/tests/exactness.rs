@@ -3,10 +3,9 @@
 use reshard::Strided;
 use tch::Tensor;
 
-use super::meshes::{Run, SEED, Saved, Whole, assemble, exact, room};
+use super::meshes::{Run, SEED, Saved, Whole, assemble, exact, replicated, room};
 use crate::{
     exact::Sums,
-    fsdp::Strategy,
     model::{Model, Param},
     parallel::{Params, Pass},
 };
@@ -39,13 +38,29 @@ fn assert_same(meshes: &[&str], microbatches: usize) {
 }
 
 #[test]
-fn replicas_of_a_power_of_two_train_to_the_bits_of_one_rank() {
+fn dp_ranks_of_a_power_of_two_train_to_the_bits_of_one() {
     assert_same(&["1x1x1", "2x1x1", "4x1x1", "8x1x1"], 8);
 }
 
 #[test]
-fn replicas_of_other_numbers_agree_with_each_other() {
-    assert_same(&["3x1x1", "6x1x1", "12x1x1"], 12);
+fn dp_ranks_of_other_numbers_train_to_the_bits_of_one() {
+    assert_same(&["1x1x1", "3x1x1", "6x1x1", "12x1x1"], 12);
+}
+
+#[test]
+fn replicas_train_to_the_bits_of_one_process_however_they_share_out_the_weights() {
+    let expected = trained(exact("1x1x1", 12));
+    for (mesh, replicate) in [("3x1x1", 3), ("6x1x1", 3), ("3x2x2", 3), ("12x1x1", 12), ("12x1x1", 6)] {
+        let found = trained(replicated(mesh, replicate, 12));
+        assert!(found == expected, "{replicate} replicas on {mesh}");
+    }
+    let expected = trained(exact("1x1x1", 8));
+    for (mesh, replicate) in
+        [("2x1x1", 2), ("4x1x1", 2), ("4x1x1", 4), ("4x2x2", 2), ("4x4x1", 4), ("8x1x2", 4)]
+    {
+        let found = trained(replicated(mesh, replicate, 8));
+        assert!(found == expected, "{replicate} replicas on {mesh}");
+    }
 }
 
 #[test]
@@ -89,8 +104,8 @@ fn fast_sums_are_close_to_exact_ones_on_meshes_that_exact_mode_refuses() {
     let float = |bytes: &[u8]| -> Vec<f32> {
         bytes.chunks(4).map(|four| f32::from_le_bytes(four.try_into().unwrap())).collect()
     };
-    for mesh in ["1x1x1", "2x2x2", "4x1x1"] {
-        let (found, fast) = trained(Run { sums: Sums::Fast, ..exact(mesh, 16) });
+    for (mesh, replicate) in [("1x1x1", 1), ("2x2x2", 1), ("4x1x1", 1), ("4x2x1", 2), ("2x1x2", 2)] {
+        let (found, fast) = trained(Run { sums: Sums::Fast, ..replicated(mesh, replicate, 16) });
         for (fast, exact) in fast.iter().zip(&norms) {
             assert!((f64::from_bits(*fast) / f64::from_bits(*exact) - 1.0).abs() < 1e-6);
         }
@@ -148,14 +163,15 @@ fn passes_nest_and_a_part_is_gathered_once_while_it_is_needed() {
 }
 
 #[test]
-fn weights_are_kept_until_the_step_where_the_strategy_says_so() {
-    let run = Run { strategy: Strategy::ShardGradOp, ..exact("2x1x1", 2) };
-    run.on_each(|rank| {
+fn a_part_that_the_program_holds_is_gathered_once_and_freed_when_it_lets_go() {
+    exact("2x1x1", 2).on_each(|rank| {
+        rank.state.begin(1, Pass::Forward).unwrap();
         for pass in [Pass::Forward, Pass::Backward] {
             rank.state.begin(1, pass).unwrap();
             rank.state.end(1, pass).unwrap();
         }
         assert_eq!((rank.state.live().parts, rank.state.live().gathers), (1, 1));
+        rank.state.end(1, Pass::Forward).unwrap();
         rank.train(1);
         assert_eq!(rank.state.live().parts, 0);
         rank.state.begin(1, Pass::Forward).unwrap();
@@ -165,16 +181,25 @@ fn weights_are_kept_until_the_step_where_the_strategy_says_so() {
 
 #[test]
 fn state_saved_on_one_mesh_is_loaded_on_any_other_to_the_bit() {
-    let saved: Vec<Saved> = exact("3x2x2", 3)
-        .on_each(|rank| {
+    let saved = |run: Run| -> Vec<Saved> {
+        let saved = run.on_each(|rank| {
             rank.train(1);
             rank.saved()
-        })
-        .concat();
-    let expected = assemble(&saved);
-    for mesh in ["1x1x1", "2x4x1", "5x1x4"] {
+        });
+        saved.concat()
+    };
+    let (sharded, replicated_twice) = (saved(exact("3x2x2", 12)), saved(replicated("6x2x1", 3, 12)));
+    let expected = assemble(&sharded);
+    assert!(assemble(&replicated_twice) == expected);
+    for (saved, mesh, replicate) in [
+        (&sharded, "1x1x1", 1),
+        (&sharded, "2x4x1", 1),
+        (&replicated_twice, "5x1x4", 1),
+        (&sharded, "4x1x2", 2),
+        (&replicated_twice, "3x1x1", 3),
+    ] {
         let dp = exact(mesh, 1).mesh.dp;
-        let loaded = exact(mesh, dp).on_each(|rank| {
+        let loaded = replicated(mesh, replicate, dp).on_each(|rank| {
             for target in rank.state.tensors().unwrap() {
                 for source in saved.iter().filter(|source| source.id == target.id) {
                     let Some(shared) = source.region.intersect(&target.region) else { continue };

@@ -6,7 +6,7 @@ use fqn::{Fqn, Role, TensorId};
 use reshard::Region;
 use tch::Tensor;
 
-use super::meshes::{Rank, Saved, assemble, exact};
+use super::meshes::{Rank, Saved, assemble, exact, replicated};
 use crate::{
     ErrorKind,
     fsdp::{Gradients, Lease},
@@ -74,6 +74,28 @@ fn a_gradient_that_is_not_finite_stops_all_ranks_before_the_update() {
     let expected = "not finite (NaN): the gradient of layers.1.cube.weight on rank 3 (dp1 pp1 tp0); \
                     first of the model: layers.1.cube.weight";
     assert!(texts.iter().all(|text| text == expected), "{texts:?}");
+}
+
+#[test]
+fn who_gave_a_gradient_that_is_not_finite_is_named_however_it_was_reduced() {
+    for replicate in [1, 2, 4] {
+        let texts = replicated("4x1x1", replicate, 4).on_each(|rank| {
+            for param in rank.uses() {
+                let pieces = rank.gradient(param, 1, rank.first_microbatch);
+                if rank.at.dp == 2 && param.index == 5 {
+                    // A row of rank 0's shard, where there are shards.
+                    let _ = pieces[0].get(0).fill_(f64::INFINITY);
+                }
+                rank.state.gradient(param, 0, pieces).unwrap();
+            }
+            rank.state.plan.units.iter().for_each(|unit| rank.state.reduce(unit.part).unwrap());
+            let gradients = rank.state.gradients().unwrap();
+            rank.state.norm(&gradients, Some(1.0)).unwrap_err().to_string()
+        });
+        let expected = "not finite (infinity): the gradient of layers.1.prime.weight on rank 2 (dp2 pp0 tp0); \
+                        first of the model: layers.1.prime.weight";
+        assert!(texts.iter().all(|text| text == expected), "{replicate}: {texts:?}");
+    }
 }
 
 #[test]

@@ -12,9 +12,9 @@ use super::{
 };
 use crate::{
     exact::{Sums, VirtualTp},
-    fsdp::{Setup, State, StateTensor, Strategy, plan},
+    fsdp::{Setup, State, StateTensor, plan},
     init,
-    mesh::{Coordinates, MeshShape},
+    mesh::{Coordinates, DataSplit, MeshShape},
     model::{Init, Model, Param},
     optim::AdamW,
     parallel::Params,
@@ -29,11 +29,19 @@ pub(super) struct Run {
     pub(super) mesh: MeshShape,
     pub(super) sums: Sums,
     pub(super) microbatches: usize,
-    pub(super) strategy: Strategy,
+    pub(super) data: DataSplit,
 }
 
+/// Weights sharded over all of dp.
 pub(super) fn exact(mesh: &str, microbatches: usize) -> Run {
-    Run { mesh: mesh.parse().unwrap(), sums: Sums::Exact, microbatches, strategy: Strategy::FullShard }
+    let mesh: MeshShape = mesh.parse().unwrap();
+    Run { mesh, sums: Sums::Exact, microbatches, data: DataSplit::sharded(mesh.dp) }
+}
+
+/// Weights held `replicate` times.
+pub(super) fn replicated(mesh: &str, replicate: usize, microbatches: usize) -> Run {
+    let run = exact(mesh, microbatches);
+    Run { data: DataSplit { replicate, shard: run.mesh.dp / replicate }, ..run }
 }
 
 pub(super) struct Rank {
@@ -66,14 +74,14 @@ impl Run {
             model: &model,
             registry: &model.registry(),
             mesh: self.mesh,
+            data: self.data,
             at,
             parts: &model.split(self.mesh.pp),
             virtual_tp: VirtualTp::of(at.tp, self.mesh.tp, VIRTUAL_TP).unwrap(),
             sums: self.sums,
             microbatches,
-            strategy: self.strategy,
             device: Device::Cpu,
-            groups: groups(board, self.mesh, at),
+            groups: groups(board, self.mesh, self.data, at),
         };
         let state = State::new(&setup).unwrap();
         state.initialise(SEED).unwrap();

@@ -14,8 +14,8 @@ use super::{
 use crate::{
     Result,
     exact::{Sums, VirtualTp},
-    fsdp::{Setup, State, Strategy, plan::Plan},
-    mesh::{Coordinates, MeshShape},
+    fsdp::{Setup, State, plan::Plan},
+    mesh::{Coordinates, DataSplit, MeshShape},
     model::Model,
 };
 
@@ -32,14 +32,14 @@ fn with<T>(
         model,
         registry,
         mesh,
+        data: DataSplit::sharded(mesh.dp),
         at,
         parts: &parts,
         virtual_tp: VirtualTp::of(at.tp, mesh.tp, 4).unwrap(),
         sums: Sums::Exact,
         microbatches: 2,
-        strategy: Strategy::FullShard,
         device: Device::Cpu,
-        groups: groups(&Arc::new(Board::default()), mesh, at),
+        groups: groups(&Arc::new(Board::default()), mesh, DataSplit::sharded(mesh.dp), at),
     })
 }
 
@@ -131,10 +131,17 @@ fn a_registry_of_another_model_is_refused() {
 #[test]
 fn microbatches_parts_and_groups_that_do_not_fit_the_mesh_are_refused() {
     let model = Bare::single(&[8, 4], "dp:0");
-    let text = refusal(&model, "1x1x1", |setup| setup.microbatches = 3);
-    assert_eq!(text, "3 microbatches for each replica");
+    let text = refusal(&model, "2x1x1", |setup| setup.microbatches = 3);
+    assert_eq!(text, "3 microbatches for each dp rank");
+    let text = refusal(&model, "2x1x1", |setup| setup.data = DataSplit { replicate: 2, shard: 2 });
+    assert_eq!(text, "2 replicas of 2 shards on dp=2");
+    let text = refusal(&model, "6x1x1", |setup| {
+        setup.data = DataSplit { replicate: 2, shard: 3 };
+        setup.groups = groups(&Arc::new(Board::default()), setup.mesh, setup.data, setup.at);
+    });
+    assert_eq!(text, "replicas of 3 ranks each, in exact mode");
     let text = refusal(&model, "1x1x1", |setup| setup.parts = &[]);
     assert!(text.contains("0 parts on 0 pipeline ranks"), "{text}");
-    let text = refusal(&model, "2x1x1", |setup| setup.groups.dp = setup.groups.pp.clone());
-    assert!(text.starts_with("the dp group is member 0 of 1"), "{text}");
+    let text = refusal(&model, "2x1x1", |setup| setup.groups.shard = setup.groups.pp.clone());
+    assert!(text.starts_with("the shard group is member 0 of 1"), "{text}");
 }

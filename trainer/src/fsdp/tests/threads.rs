@@ -14,7 +14,7 @@ use tch::Tensor;
 use crate::{
     Error, ErrorKind, Result,
     fsdp::Groups,
-    mesh::{Axis, Coordinates, MeshShape},
+    mesh::{Axis, Coordinates, DataSplit, MeshShape},
     transport::{Group, Purpose},
 };
 
@@ -41,15 +41,17 @@ struct Threads {
     calls: Cell<u64>,
 }
 
-pub(super) fn groups(board: &Arc<Board>, mesh: MeshShape, at: Coordinates) -> Groups {
+pub(super) fn groups(board: &Arc<Board>, mesh: MeshShape, data: DataSplit, at: Coordinates) -> Groups {
+    let rank = mesh.rank(at);
     let group = |name: &str, members: Vec<usize>| -> Rc<dyn Group> {
-        let index = members.iter().position(|rank| *rank == mesh.rank(at)).unwrap();
+        let index = members.iter().position(|member| *member == rank).unwrap();
         let name = format!("{name} {members:?}");
         Rc::new(Threads { board: Arc::clone(board), name, index, size: members.len(), calls: Cell::new(0) })
     };
     Groups {
         world: group("world", (0..mesh.ranks()).collect()),
-        dp: group("dp", mesh.group(at, Axis::Dp)),
+        shard: group("shard", data.shard_group(mesh, at)),
+        replicate: group("replicate", data.replica_group(mesh, at)),
         pp: group("pp", mesh.group(at, Axis::Pp)),
     }
 }
@@ -108,8 +110,9 @@ impl Group for Threads {
         self.tensors(purpose, parts.iter().map(Tensor::copy).collect(), shapes)
     }
 
-    fn all_reduce(&self, _purpose: &Purpose, _mine: Tensor) -> Result<Tensor> {
-        Err(Error::internal("nothing here is reduced by the transport"))
+    fn all_reduce(&self, purpose: &Purpose, mine: Tensor) -> Result<Tensor> {
+        let all = self.all_gather(purpose, &mine, &vec![mine.size(); self.size])?;
+        Ok(all.into_iter().reduce(|sum, next| sum + next).unwrap())
     }
 
     fn all_gather_bytes(&self, purpose: &Purpose, mine: &[u8]) -> Result<Vec<Vec<u8>>> {

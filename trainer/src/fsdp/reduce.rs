@@ -1,0 +1,211 @@
+//! The reduction of a part's gradients, once a step: over the ranks of a replica to shards, then over replicas.
+//!
+//! ```text
+//!  sums of this rank ─► exchange in the shard group, sum ─► shard ─► all-reduce in the replica group ─► gradient of the shard
+//!                       (S_g · (N-1)/N, if N > 1)                    (2 · S_g/N · (R-1)/R, if R > 1)
+//! ```
+//!
+//! In exact mode all sums are one aligned tree over the *global* microbatch index: dp rank d plays microbatches d·M..(d+1)·M, and M
+//! and the size of a replica are powers of two, so that what a rank sums is a whole subtree, what a replica sums is one, and the sum
+//! over replicas is the rest of the tree. There the all-reduce is an exchange of chunks, their sums, and a gather, which moves as much.
+//!
+//! Invariants: no gradient is missing when its part is reduced; sums of microbatches are freed then; every rank of a replica group ends
+//! with the same bits; what one rank gives that is not finite is remembered there, since afterwards all have it.
+
+use tch::{Kind, Tensor};
+
+use super::{
+    gradients::Accumulator,
+    plan::{Held, Plan, Slot, Unit, padded},
+    shards::part,
+    state::State,
+};
+use crate::{
+    Error, Result,
+    exact::{self, Sums},
+    parallel::Cut,
+    stage::GradReduce,
+    transport::Purpose,
+};
+
+impl State {
+    /// Reduces the gradients of a part to its shards. Collective over the shard group, then over the replica group.
+    ///
+    /// # Errors
+    /// `Internal` for a gradient that is missing: names it and its microbatch; the transport's.
+    pub fn reduce(&self, part: usize) -> Result<()> {
+        let _guard = tch::no_grad_guard();
+        let (_, unit) = self.plan.unit(part)?;
+        if self.reduced.borrow().contains_key(&part) {
+            return Err(Error::internal(format!("part {part} was reduced already in this step")));
+        }
+        let sums = self.sums_of(unit)?;
+        let flats = (0..self.data.shard)
+            .map(|member| flat(&self.plan, unit, &sums, member))
+            .collect::<Result<_>>()?;
+        drop(sums);
+        let reduced = self.over_replicas(unit, self.over_shards(unit, flats)?)?;
+        self.reduced.borrow_mut().insert(part, reduced);
+        Ok(())
+    }
+
+    /// This rank's sums over its microbatches, by slot and piece.
+    fn sums_of(&self, unit: &Unit) -> Result<Vec<Vec<Tensor>>> {
+        let sum = |slot: &Slot| {
+            let held = self.plan.of(slot)?;
+            let sum = self.accumulators.borrow_mut().remove(&(unit.part, held.index));
+            let sum = sum.ok_or_else(|| Error::internal("no gradient for microbatch 0"));
+            let sum = sum.and_then(Accumulator::finish);
+            let sum = sum.map_err(|error| error.at(&held.spec.fqn).at(format_args!("part {}", unit.part)))?;
+            if !all_finite(&sum)? {
+                self.suspect.set(self.suspect.get().min(held.index as u64));
+            }
+            Ok(sum)
+        };
+        unit.slots.iter().map(sum).collect()
+    }
+
+    /// The sum over the ranks of this rank's replica, of this rank's shard.
+    fn over_shards(&self, unit: &Unit, mut flats: Vec<Tensor>) -> Result<Tensor> {
+        if self.data.shard == 1 {
+            return flats.pop().ok_or_else(nobody);
+        }
+        let own = unit.lengths.get(self.member).copied().ok_or_else(nobody)?;
+        let purpose = Purpose(format!("gradients of part {}", unit.part));
+        let shapes = vec![vec![own]; self.data.shard];
+        self.sum(self.groups.shard.exchange(&purpose, flats, &shapes)?)
+    }
+
+    /// The sum of a shard over all replicas.
+    fn over_replicas(&self, unit: &Unit, shard: Tensor) -> Result<Tensor> {
+        let (group, replicas) = (&self.groups.replicate, self.data.replicate);
+        if replicas == 1 {
+            return Ok(shard);
+        }
+        let purpose = |what: &str| Purpose(format!("{what} of part {} over replicas", unit.part));
+        if self.sums == Sums::Fast {
+            return group.all_reduce(&purpose("gradients"), shard);
+        }
+        let length = shard.size1()?;
+        let parts = chunks(length, replicas);
+        let own = parts.get(group.index()).map(|(_, length)| vec![*length]).ok_or_else(nobody)?;
+        let cut = |(start, length): &(i64, i64)| Ok(shard.f_narrow(0, *start, *length)?.f_contiguous()?);
+        let given = parts.iter().map(cut).collect::<Result<_>>()?;
+        let mine = self.sum(group.exchange(&purpose("gradients"), given, &vec![own; replicas])?)?;
+        let shapes: Vec<_> = parts.iter().map(|(_, length)| vec![*length]).collect();
+        Ok(Tensor::f_cat(&group.all_gather(&purpose("sums"), &mine.f_contiguous()?, &shapes)?, 0)?)
+    }
+
+    /// The sum of what the members of a group gave, in the order of the mode.
+    fn sum(&self, theirs: Vec<Tensor>) -> Result<Tensor> {
+        if self.sums == Sums::Exact {
+            return exact::sum(theirs);
+        }
+        let mut theirs = theirs.into_iter();
+        let first = theirs.next().ok_or_else(nobody)?;
+        theirs.try_fold(first, |sum, other| Ok(sum.f_add(&other)?))
+    }
+}
+
+fn nobody() -> Error {
+    Error::internal("a group of nobody")
+}
+
+/// `length` elements in `count` chunks, as even as can be: offset and length of each.
+fn chunks(length: i64, count: usize) -> Vec<(i64, i64)> {
+    let count = i64::try_from(count).unwrap_or(i64::MAX).max(1);
+    let start = |at: i64| length / count * at + (length % count).min(at);
+    (0..count).map(|at| (start(at), start(at + 1) - start(at))).collect()
+}
+
+/// Whether no element is NaN or infinite. A sum that is finite says so in one pass; one that is not may only be too large.
+fn all_finite(pieces: &[Tensor]) -> Result<bool> {
+    for piece in pieces {
+        if !piece.f_sum(Kind::Float)?.f_double_value(&[])?.is_finite()
+            && piece.f_isfinite()?.f_all()?.f_int64_value(&[])? == 0
+        {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// What a member of the shard group holds of a unit's sums, in the layout of its flat buffer.
+fn flat(plan: &Plan, unit: &Unit, sums: &[Vec<Tensor>], member: usize) -> Result<Tensor> {
+    let mut all = Vec::new();
+    for (slot, pieces) in unit.slots.iter().zip(sums) {
+        let (held, region) = shard(plan, slot, member)?;
+        let mut length = 0;
+        if let Some(cut) = cut_out(held, region, pieces)? {
+            length = i64::try_from(cut.numel()).unwrap_or(i64::MAX);
+            all.push(cut.f_reshape([-1])?);
+        }
+        if let (Some(any), padding @ 1..) = (pieces.first(), padded(region) - length) {
+            all.push(any.f_new_zeros([padding], (any.kind(), any.device()))?);
+        }
+    }
+    match sums.iter().flatten().next() {
+        Some(any) if all.is_empty() => Ok(any.f_new_zeros([0], (any.kind(), any.device()))?),
+        _ => Ok(Tensor::f_cat(&all, 0)?),
+    }
+}
+
+fn shard<'a>(plan: &'a Plan, slot: &Slot, member: usize) -> Result<(&'a Held, &'a reshard::Region)> {
+    let held = plan.of(slot)?;
+    let region = held.regions.get(member);
+    Ok((held, region.ok_or_else(|| Error::internal(format!("{} has no shard {member}", held.spec.fqn)))?))
+}
+
+/// The elements of `region`, from the pieces of the virtual ranks; none for an empty one.
+fn cut_out(held: &Held, region: &reshard::Region, pieces: &[Tensor]) -> Result<Option<Tensor>> {
+    let mut found = Vec::new();
+    for (piece, whole) in pieces.iter().zip(&held.pieces) {
+        if let Some(shared) = whole.intersect(region) {
+            found.push(part(piece, whole, &shared)?);
+        }
+    }
+    let dim = match held.cut {
+        Cut::Dim(dim) => i64::try_from(dim).unwrap_or(0),
+        Cut::Whole => 0,
+    };
+    match found.as_slice() {
+        [] => Ok(None),
+        [only] => Ok(Some(only.shallow_clone())),
+        _ => Ok(Some(Tensor::f_cat(&found, dim)?)),
+    }
+}
+
+/// A stage's parts, one after the other; ascending, as on every member of the group.
+impl GradReduce for State {
+    fn reduce(&self, mut parts: std::ops::Range<usize>) -> Result<()> {
+        parts.try_for_each(|part| Self::reduce(self, part))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_tile_any_length_and_differ_by_one_at_most() {
+        for (length, count) in [(0, 3), (2, 3), (64, 4), (130, 4), (7, 1)] {
+            let found = chunks(length, count);
+            assert_eq!(found.len(), count);
+            let mut end = 0;
+            for (start, size) in &found {
+                assert_eq!(*start, end);
+                assert!((length / count as i64..=length / count as i64 + 1).contains(size));
+                end += size;
+            }
+            assert_eq!(end, length);
+        }
+    }
+
+    #[test]
+    fn large_values_are_finite_and_a_single_nan_is_not() {
+        let large = Tensor::full([4], 3e38, (Kind::Float, tch::Device::Cpu));
+        assert!(all_finite(&[large.shallow_clone()]).unwrap());
+        let _ = large.get(1).fill_(f64::NAN);
+        assert!(!all_finite(&[Tensor::zeros([2], (Kind::Float, tch::Device::Cpu)), large]).unwrap());
+    }
+}
