@@ -62,6 +62,31 @@ pub enum ScheduleError {
         /// The cell.
         cell: Action,
     },
+    /// A cell of a CSV file that can't be read, or can't be in it.
+    #[error("row {row} (rank {}), column {column}, cell \"{cell}\": {why}", row.saturating_sub(1))]
+    Csv {
+        /// From 1, as spreadsheets count.
+        row: usize,
+        /// From 1.
+        column: usize,
+        /// Its text, escaped.
+        cell: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A CSV file as a whole.
+    #[error("{0}")]
+    File(String),
+    /// A refusal of a cell that came from a CSV file.
+    #[error("row {row}, column {column}: {source}")]
+    InFile {
+        /// From 1, as spreadsheets count.
+        row: usize,
+        /// From 1.
+        column: usize,
+        /// The refusal.
+        source: Box<Self>,
+    },
     /// Ranks wait for each other.
     #[error("{0}")]
     Deadlock(Deadlock),

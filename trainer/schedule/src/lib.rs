@@ -17,6 +17,7 @@
 
 mod action;
 mod auto;
+pub mod csv;
 mod deadlock;
 mod error;
 mod generators;

@@ -51,11 +51,11 @@ fn gathered(row: &[Action], most: usize) -> Vec<Action> {
     out
 }
 
-/// The first `most` distinct stages of `row`; all of a composite's where it is the first cell.
+/// The first `most` distinct stages whose weights `row` needs; all of the first cell's. W needs none.
 fn upcoming(row: &[Action], most: usize) -> Vec<usize> {
     let mut stages = Vec::new();
     for (ahead, action) in row.iter().enumerate() {
-        for part in action.parts() {
+        for part in action.parts().filter(|part| !matches!(part.step, Step::W(_))) {
             if (stages.len() < most || ahead == 0) && !stages.contains(&part.stage) {
                 stages.push(part.stage);
             }
@@ -67,7 +67,8 @@ fn upcoming(row: &[Action], most: usize) -> Vec<usize> {
     stages
 }
 
-fn reduced(row: &[Action], microbatches: usize) -> Vec<Action> {
+/// REDUCE_GRAD after the last W or B of each stage.
+pub(crate) fn reduced(row: &[Action], microbatches: usize) -> Vec<Action> {
     let mut left = HashMap::new();
     let mut out = Vec::new();
     for action in row {

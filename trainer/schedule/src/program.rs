@@ -54,7 +54,8 @@ pub(crate) fn peer(placement: &Placement, action: Action) -> Option<usize> {
     }
 }
 
-fn computations(table: &Table) -> Table {
+/// A lowered table without what lowering adds.
+pub(crate) fn computations(table: &Table) -> Table {
     let only = |row: &Vec<Action>| row.iter().copied().filter(Action::computes).collect();
     Table { ranks: table.ranks.iter().map(only).collect(), ..table.clone() }
 }
