@@ -6,7 +6,7 @@
 //!  generate (by name) ─┬► Table: F, I, W, B ─► validate ─► lower ─► Program: + SEND/RECV, REDUCE_GRAD ─► (the trainer)
 //!  plan (auto: by times ┘  │                                │
 //!        and memory)       │                                └─► pair order (rule A), rendezvous progress (rule B)
-//!                          └─► simulate either: time, bubbles, memory
+//!                          └─► simulate either: time, bubbles, memory ─► draw: terminal, SVG, trace
 //! ```
 //!
 //! Invariants: a [`Table`] that [`validate()`] accepted runs to its end, each microbatch once forward and once backward on
@@ -27,6 +27,7 @@ mod lower;
 mod placement;
 mod program;
 mod progress;
+mod render;
 mod simulate;
 mod slots;
 mod table;
@@ -41,6 +42,7 @@ pub use generators::{Advice, Generator, Shape, advice, generate, known, named};
 pub use lower::{Gather, lower};
 pub use placement::Placement;
 pub use program::Program;
+pub use render::{Picture, Terminal, chrome, svg, terminal};
 pub use simulate::{
     Bubbles, Communication, Formula, Memory, Simulation, StageMemory, Usage, formula, memory, simulate,
     simulate_program,

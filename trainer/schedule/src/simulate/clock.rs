@@ -86,16 +86,38 @@ impl Clock<'_> {
     }
 
     fn compute(&mut self, rank: usize, action: Action) -> Option<()> {
-        let mut start = self.free_at(rank)?;
-        for fact in Fact::needed_by(action, self.table.stages()) {
-            start = start.max(self.available(rank, fact)?);
+        let apart: f64 = action.parts().map(|part| self.times.action(part)).sum();
+        // Lowering sends what a composite gives after all of it; a table says nothing of sends.
+        if self.carried == Carried::Edges && action.parts().count() > 1 && self.times.cell(action) >= apart {
+            return self.in_turn(rank, action);
         }
-        if let Some(gathered) = self.gathered.get(&action.stage) {
-            start = start.max(*gathered);
-        }
+        let start = self.ready(rank, action, self.free_at(rank)?)?;
         let end = start + self.times.cell(action);
         self.done.extend(Fact::given_by(action).map(|fact| (fact, end)));
         self.hold(rank, start, end)
+    }
+
+    /// A composite from which nothing is gained: its parts, one after the other, each when what it needs is there.
+    fn in_turn(&mut self, rank: usize, cell: Action) -> Option<()> {
+        let (mut first, mut at) = (None, self.free_at(rank)?);
+        let mut given = Vec::new();
+        for part in cell.parts() {
+            let start = self.ready(rank, part, at)?;
+            first = first.or(Some(start));
+            at = start + self.times.action(part);
+            given.extend(Fact::given_by(part).map(|fact| (fact, at)));
+        }
+        self.done.extend(given);
+        self.hold(rank, first?, at)
+    }
+
+    /// From `start` on, when all that `action` needs is there.
+    fn ready(&self, rank: usize, action: Action, mut start: f64) -> Option<f64> {
+        for fact in Fact::needed_by(action, self.table.stages()) {
+            start = start.max(self.available(rank, fact)?);
+        }
+        let gathered = action.parts().filter_map(|part| self.gathered.get(&part.stage));
+        Some(gathered.copied().fold(start, f64::max))
     }
 
     /// When `rank` has `fact`.

@@ -68,7 +68,7 @@ impl Known {
         Some(match (name, self.parts) {
             ("GPipe", 1) => ("(M + P - 1)(F + I + W)", Some(fill * all), Some(Peak::All)),
             ("1F1B", 1) => ("(M + P - 1)(F + I + W)", Some(fill * all), Some(Peak::Steady)),
-            ("GPipe" | "LoopedBFS", _) => (
+            ("GPipe" | "LoopedBFS" | "LoopedBFSReversed", _) => (
                 "(M + (P - 1)/v)(F + I + W)",
                 (microbatches >= self.ranks).then_some(fill * all / parts),
                 Some(Peak::All),
@@ -98,7 +98,11 @@ impl Known {
                 (alike && full).then_some(fill * forward / 2.0),
                 full.then_some(Peak::Flat(ranks)),
             ),
-            ("DualPipeV", 2) => ("M(F + I + W) + (P - 1)F/2", alike.then_some(fill * forward / 2.0), None),
+            ("DualPipeV", 2) => (
+                "M(F + I + W) + (P - 1)F/2",
+                (alike && microbatches >= 2 * self.ranks).then_some(fill * forward / 2.0),
+                Some(Peak::Flat(ranks + 0.5)),
+            ),
             _ => return None,
         })
     }

@@ -91,16 +91,16 @@ pub fn simulate_program(program: &Program, times: &dyn Durations, how: Communica
 }
 
 fn found(table: &Table, times: &dyn Durations, spans: Vec<Vec<(f64, f64)>>) -> Simulation {
-    let busy = |(row, spans): (&Vec<Action>, &Vec<(f64, f64)>)| {
-        let computed = row.iter().zip(spans).filter(|(action, _)| action.computes());
-        computed.map(|(_, (start, end))| end - start).sum()
+    // Not the length of a cell: within a composite its second part may wait.
+    let busy = |row: &Vec<Action>| {
+        row.iter().filter(|action| action.computes()).map(|action| times.cell(*action)).sum()
     };
     let ranks: Vec<(f64, f64)> = spans.iter().map(|row| extent(row)).collect();
     let first = ranks.iter().map(|(start, _)| *start).fold(f64::INFINITY, f64::min);
     let last = ranks.iter().map(|(_, end)| *end).fold(0.0, f64::max);
     Simulation {
         makespan: if first.is_finite() { last - first } else { 0.0 },
-        busy: table.ranks.iter().zip(&spans).map(busy).collect(),
+        busy: table.ranks.iter().map(busy).collect(),
         ranks,
         peak_live: table.ranks.iter().map(|row| peak_live(row)).collect(),
         optimizer: times.optimizer(),
