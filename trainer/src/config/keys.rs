@@ -142,6 +142,8 @@ keys! {
     "debug.die_rank" Kind::Whole(0), "on this rank";
     "debug.hang_step" Kind::Whole(0), "stop answering at this step, in the first incarnation; 0: never";
     "debug.hang_rank" Kind::Whole(0), "on this rank";
+    "debug.tensors_step" Kind::Whole(0), "write the weights before this step's update and its gradients to a file of each rank; 0: never";
+    "debug.tensors_folder" Kind::Text, "the folder of those files";
 }
 
 /// The key of that name.

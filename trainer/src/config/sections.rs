@@ -415,7 +415,7 @@ impl Default for Comm {
 }
 
 /// Faults on purpose. Steps count from 1; 0 means never. A rank dies or hangs in the run's first incarnation only.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[expect(missing_docs, reason = "`keys` says what each means")]
 pub struct Debug {
@@ -430,6 +430,27 @@ pub struct Debug {
     pub die_rank: u64,
     pub hang_step: u64,
     pub hang_rank: u64,
+    pub tensors_step: u64,
+    pub tensors_folder: String,
+}
+
+impl Default for Debug {
+    fn default() -> Self {
+        Self {
+            slow_save_step: 0,
+            slow_save: Duration::ZERO,
+            fail_save_step: 0,
+            fail_save_rank: 0,
+            nan_step: 0,
+            nan_rank: 0,
+            die_step: 0,
+            die_rank: 0,
+            hang_step: 0,
+            hang_rank: 0,
+            tensors_step: 0,
+            tensors_folder: "tensors".to_owned(),
+        }
+    }
 }
 
 mod mesh_text {

@@ -22,6 +22,7 @@ mod recording;
 mod report;
 mod saves;
 mod start;
+mod tensors;
 #[cfg(test)]
 mod tests;
 mod world;

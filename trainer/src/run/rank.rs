@@ -16,6 +16,7 @@ use super::{
     faults::Faults,
     observe::StepDone,
     report::{Report, SaveReport, Verdict},
+    tensors,
 };
 use crate::{
     Error, ErrorKind, Place, Result,
@@ -181,6 +182,7 @@ impl<'a> Rank<'a> {
         let mine = losses.iter().map(|(_, bits)| f64::from(f32::from_bits(*bits))).reduce(|a, b| a + b);
         let gradients = self.state.gradients()?;
         let norm = self.state.norm(&gradients, mine)?;
+        tensors::write(&self.job.config.config.debug, step, self.transport.rank(), &self.state, &gradients)?;
         let coefficient = match self.job.config.config.training.max_norm {
             most if most > 0.0 => clip_coefficient(most, norm),
             _ => 1.0,
