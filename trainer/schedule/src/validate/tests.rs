@@ -76,10 +76,11 @@ fn ranks_that_wait_for_each_other_are_all_named() {
     let crossed = refused(&["0F0 0B0 0F1 0B1", "1F0 1F1 1B0 1B1"], 2);
     assert_eq!(
         crossed,
-        "deadlock: rank 0, step 1, cell 0B0 waits for 1B0 or 1I0; rank 1, step 1, cell 1F1 waits for 0F1"
+        "deadlock: rank 0, step 1, cell 0B0 waits for 1B0 or 1I0 of rank 1, which is at 1F1; rank 1, step 1, cell 1F1 \
+         waits for 0F1 of rank 0, which is at 0B0; in a circle: rank 0 → 1 → 0"
     );
     let one_rank = validate(&table(&["1F0 0F0 1B0 0B0"], 2, 1)).unwrap_err().to_string();
-    assert_eq!(one_rank, "deadlock: rank 0, step 0, cell 1F0 waits for 0F0");
+    assert_eq!(one_rank, "deadlock: rank 0, step 0, cell 1F0 waits for 0F0, which comes later on this rank");
 }
 
 #[test]
