@@ -67,7 +67,7 @@ fn the_printed_configuration_names_the_origin_of_every_value() {
         "seed = 7           # command line",
         "micro_batch = 1    # default",
         "microbatches = 8   # from global_batch, micro_batch and dp",
-        "step_timeout = \"90s\"   # command line",
+        "step_timeout = \"90s\"    # command line",
         "dim = 64          # base.toml:5",
         "vocab = 256       # from bytes as tokens",
         "folder = \"text\"  # base.toml:1",

@@ -1,11 +1,19 @@
 //! Ranks that hang and die, started by our launcher and by torchrun: who is missing is named, the scene is written, and a run
 //! that is started again goes on to the same bits.
 
+#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
 #[expect(dead_code, reason = "other tests use the rest")]
 mod training;
 
-use std::{env, fs, time::Instant};
+use std::{
+    env, fs,
+    io::{BufRead, BufReader},
+    process::Stdio,
+    time::{Duration, Instant},
+};
 
+use rustix::process::{Pid, Signal, kill_process};
 use training::{Answer, EXE, Place, undisturbed};
 
 /// What gloo says that helps nobody.
@@ -31,8 +39,14 @@ fn a_rank_that_hangs_is_named_in_time_and_the_run_started_again_goes_on_to_the_s
     );
     answer.leaves_out(NOISE);
     assert!(begun.elapsed().as_secs() < 60, "{:?}", begun.elapsed());
-    let scene = fs::read_to_string(place.path().join("dumps/rank_00000.scene.txt")).unwrap();
-    assert!(scene.contains("failed at") && scene.contains("rank 1"), "{scene}");
+    let scene =
+        |rank| fs::read_to_string(place.path().join(format!("dumps/rank_0000{rank}.scene.txt"))).unwrap();
+    assert!(scene(0).contains("failed at") && scene(0).contains("rank 1"), "{}", scene(0));
+    assert!(
+        scene(1).contains("last actions") && !scene(1).contains("failed at"),
+        "the stuck one too: {}",
+        scene(1)
+    );
     assert_eq!(place.curve(), undisturbed(FOUR));
 }
 
@@ -53,4 +67,86 @@ fn torchrun_launches_and_restarts_ranks_that_meet_at_its_store() {
     answer.is(0, &["start  mesh 1x1x2", "done  "]);
     assert_eq!(answer.err.matches("  mesh 1x1x2, ").count(), 2, "{}", answer.err);
     assert_eq!(place.curve(), undisturbed(FOUR));
+}
+
+#[test]
+fn a_message_that_goes_wrong_is_named_among_threads_and_among_processes() {
+    let place = Place::new();
+    let settings = |fault| {
+        [
+            "--parallelism.mesh=1x2x1".to_owned(),
+            FOUR.to_owned(),
+            "--debug.message_step=3".to_owned(),
+            format!("--debug.message_fault={fault}"),
+        ]
+    };
+    let place_of_it = ["rank 1 expected from rank 0 activations of microbatch 0 for stage 1 in step 3"];
+    for (fault, words) in [
+        ("drop", ["microbatch 1 for stage 1", "one was lost, or overtaken"]),
+        ("shape", ["Float [[16, 32]]", "Float [[1, 512]]"]),
+        ("dtype", ["Float [[16, 32]]", "BFloat16 [[16, 32]]"]),
+    ] {
+        let settings = settings(fault);
+        let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+        place
+            .train(&[&settings[..], &["--comm.transport=local"]].concat())
+            .is(20, &[&place_of_it[..], &words].concat());
+        let launched = place.launch(&["-n", "2", "--grace", "1s"], &settings);
+        launched.is(20, &[&place_of_it[..], &words].concat());
+        launched.leaves_out(NOISE);
+    }
+    for (rank, word) in [(0, "0SEND_F"), (1, "1RECV_F0")] {
+        let scene =
+            fs::read_to_string(place.path().join(format!("dumps/rank_0000{rank}.scene.txt"))).unwrap();
+        assert!(scene.contains(word), "{scene}");
+    }
+}
+
+#[test]
+fn a_run_in_sync_mode_has_the_bits_of_one_in_async_mode() {
+    for more in [["--comm.mode=sync", "--comm.buffers=1"], ["--comm.mode=async", "--comm.buffers=1"]] {
+        for schedule in ["--parallelism.schedule=1F1B", "--parallelism.schedule=GPipe"] {
+            let place = Place::new();
+            let settings =
+                [&["--parallelism.mesh=1x4x1", FOUR, schedule, "--comm.transport=local"][..], &more].concat();
+            place.train(&settings).is(0, &[]);
+            assert_eq!(place.curve(), undisturbed(FOUR), "{settings:?}");
+        }
+    }
+}
+
+/// The process ids in `launch  2 workers (pids 17..18), …`.
+fn pids(line: &str) -> Vec<i32> {
+    let found = line.split_once("(pids ").unwrap().1.split_once(')').unwrap().0;
+    found.split("..").map(|pid| pid.parse().unwrap()).collect()
+}
+
+#[test]
+fn a_rank_whose_process_is_stopped_is_named_as_silent_within_the_step_limit_and_all_start_again() {
+    let place = Place::new();
+    let mut command = place.command(EXE);
+    command.args(["launch", "-n", "2", "--max-restarts", "1", "--grace", "1s", "--", "-c", "run.toml"]);
+    command.args([
+        "--parallelism.mesh=1x2x1",
+        "--training.steps=400",
+        "--comm.step_timeout=2s",
+        "--checkpoint.interval=1",
+    ]);
+    let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let pids = pids(&lines.next().unwrap().unwrap());
+    let metrics = place.path().join("metrics/rank_00000.jsonl");
+    while !fs::read_to_string(&metrics).is_ok_and(|text| text.contains("\"step\":3,")) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let since = Instant::now();
+    kill_process(Pid::from_raw(pids[1]).unwrap(), Signal::STOP).unwrap();
+    let named = lines.by_ref().map(Result::unwrap).find(|line| line.contains("its process is silent"));
+    let named = named.unwrap_or_default();
+    assert!(named.starts_with("[0] error") && named.contains("missing: rank 1 ("), "{named}");
+    assert!((2..20).contains(&since.elapsed().as_secs()), "{:?}", since.elapsed());
+    let again = lines.by_ref().map(Result::unwrap).find(|line| line.contains("resume  mesh 1x2x1"));
+    assert!(again.is_some());
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(143));
 }

@@ -4,7 +4,7 @@ use fqn::AxisName;
 use reshard::{Divisibility, check_divisibility};
 
 use super::{Config, ConfigError, Mode, ModelTable, Parallelism, StageSplit, keys};
-use crate::{Error, Result, exact::VirtualTp, mesh::MeshShape};
+use crate::{Error, Result, exact::VirtualTp, mesh::MeshShape, stage};
 
 /// Refuses a configuration that lacks what has no default.
 pub(super) fn required(config: &Config) -> Result<(), ConfigError> {
@@ -48,6 +48,10 @@ pub(super) fn together(config: &Config) -> Result<()> {
         return contradiction(said.to_owned(), "keep 2 or more, or 0 for all");
     }
     faults(config)?;
+    if config.debug.is_virtual() {
+        let stages = config.parallelism.mesh.pp as u64 * config.parallelism.stages_per_rank;
+        stage::times(&config.debug.virtual_device, usize::try_from(stages).unwrap_or(usize::MAX))?;
+    }
     exact(config)?;
     split(&config.parallelism)
 }
@@ -64,6 +68,7 @@ fn faults(config: &Config) -> Result<()> {
         ("nan", debug.nan_step, debug.nan_rank),
         ("die", debug.die_step, debug.die_rank),
         ("hang", debug.hang_step, debug.hang_rank),
+        ("message", debug.message_step, debug.message_rank),
     ] {
         if step > 0 && rank >= mesh.ranks() as u64 {
             let said = format!(

@@ -6,7 +6,10 @@ use dcp::codec::Codecs;
 
 use super::{
     lapse,
-    sections::{Decay, LoadProof, Mode, OnDamage, OnSaveFailure, Reshard, Resume, Strategy, TransportKind},
+    sections::{
+        CommMode, Decay, LoadProof, MessageFault, Mode, OnDamage, OnSaveFailure, Reshard, Resume, Strategy,
+        TransportKind,
+    },
 };
 use crate::mesh::MeshShape;
 
@@ -112,6 +115,7 @@ keys! {
     "parallelism.schedule" Kind::Schedule, "pipeline schedule, or the path of a CSV file that holds one";
     "parallelism.stages_per_rank" Kind::Whole(1), "stages that each pipeline rank runs; the schedule's own number if left out";
     "parallelism.stage_split" Kind::Split, "layers of each stage";
+    "parallelism.tp_across_nodes" Kind::Flag, "whether a tensor-parallel group may lie on several machines";
     "fsdp.strategy" Kind::Choice(Strategy::NAMES), "what data-parallel ranks share out: all (full_shard, shard_grad_op), all within dp_shard ranks (hybrid_shard), nothing (no_shard: DDP); follows from dp_replicate and dp_shard if left out";
     "fsdp.reshard_after_forward" Kind::Reshard, "whether gathered weights are freed after forward; default: without a pipeline";
     "data.folder" Kind::Text, "folder of text files, whose bytes are the tokens";
@@ -129,9 +133,12 @@ keys! {
     "metrics.folder" Kind::Text, "where rank_00000.jsonl and its like are written";
     "metrics.log_freq" Kind::Whole(1), "steps from console line to console line";
     "comm.transport" Kind::Choice(TransportKind::NAMES), "auto: gloo among processes, threads within one";
-    "comm.start_timeout" Kind::Time, "how long ranks wait for each other at the start";
-    "comm.step_timeout" Kind::Time, "how long a rank waits for a message within a step";
-    "comm.dump_folder" Kind::Text, "where a rank that gives up writes what it was doing";
+    "comm.mode" Kind::Choice(CommMode::NAMES), "async: a message is under way while its sender goes on; sync: a send waits until it is taken";
+    "comm.buffers" Kind::Whole(1), "messages of a rank that may be under way in async mode before a send waits";
+    "comm.start_timeout" Kind::Time, "how long ranks wait for each other from the start to the end of the first step";
+    "comm.step_timeout" Kind::Time, "how long a rank waits for a message within a step after that";
+    "comm.dump_folder" Kind::Text, "where every rank writes what it was doing when one gives up";
+    "comm.dump_actions" Kind::Whole(1), "the last actions of a rank that are remembered for that";
     "debug.slow_save_step" Kind::Whole(0), "slow down the save of this step; 0: of none";
     "debug.slow_save" Kind::Time, "by so much";
     "debug.fail_save_step" Kind::Whole(0), "the save of this step fails after its first blob; 0: none does";
@@ -144,6 +151,10 @@ keys! {
     "debug.hang_rank" Kind::Whole(0), "on this rank";
     "debug.tensors_step" Kind::Whole(0), "write the weights before this step's update and its gradients to a file of each rank; 0: never";
     "debug.tensors_folder" Kind::Text, "the folder of those files";
+    "debug.virtual_device" Kind::Text, "off; or milliseconds that a stage's actions sleep instead of computing: F=10,I=10,W=10,transfer=0.5, a number for each stage F=10/12";
+    "debug.message_fault" Kind::Choice(MessageFault::NAMES), "what happens to the first message that a rank sends in a step";
+    "debug.message_step" Kind::Whole(0), "in this step; 0: in none";
+    "debug.message_rank" Kind::Whole(0), "of this rank";
 }
 
 /// The key of that name.

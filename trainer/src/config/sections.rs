@@ -132,6 +132,34 @@ choice! {
     }
 }
 
+choice! {
+    /// When a send returns.
+    CommMode {
+        /// At once, as long as there is room.
+        Async = "async",
+        /// When the receiver has taken the message.
+        Sync = "sync",
+    }
+}
+
+choice! {
+    /// What happens to a message on purpose.
+    MessageFault {
+        /// Nothing.
+        None = "none",
+        /// It is lost.
+        Drop = "drop",
+        /// The next one overtakes it.
+        Swap = "swap",
+        /// It ends too early.
+        Cut = "cut",
+        /// It has another shape.
+        Shape = "shape",
+        /// It has another dtype.
+        Dtype = "dtype",
+    }
+}
+
 /// The whole configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
@@ -289,6 +317,7 @@ pub struct Parallelism {
     pub schedule: String,
     pub stages_per_rank: u64,
     pub stage_split: StageSplit,
+    pub tp_across_nodes: bool,
 }
 
 impl Default for Parallelism {
@@ -300,6 +329,7 @@ impl Default for Parallelism {
             schedule: "1F1B".to_owned(),
             stages_per_rank: 0,
             stage_split: StageSplit::Auto,
+            tp_across_nodes: false,
         }
     }
 }
@@ -396,20 +426,26 @@ impl Default for Metrics {
 #[expect(missing_docs, reason = "`keys` says what each means")]
 pub struct Comm {
     pub transport: TransportKind,
+    pub mode: CommMode,
+    pub buffers: u64,
     #[serde(with = "lapse")]
     pub start_timeout: Duration,
     #[serde(with = "lapse")]
     pub step_timeout: Duration,
     pub dump_folder: String,
+    pub dump_actions: u64,
 }
 
 impl Default for Comm {
     fn default() -> Self {
         Self {
             transport: TransportKind::Auto,
-            start_timeout: Duration::from_secs(60),
-            step_timeout: Duration::from_secs(300),
+            mode: CommMode::Async,
+            buffers: 32,
+            start_timeout: Duration::from_secs(300),
+            step_timeout: Duration::from_secs(100),
             dump_folder: "dumps".to_owned(),
+            dump_actions: 64,
         }
     }
 }
@@ -432,6 +468,10 @@ pub struct Debug {
     pub hang_rank: u64,
     pub tensors_step: u64,
     pub tensors_folder: String,
+    pub virtual_device: String,
+    pub message_fault: MessageFault,
+    pub message_step: u64,
+    pub message_rank: u64,
 }
 
 impl Default for Debug {
@@ -449,7 +489,22 @@ impl Default for Debug {
             hang_rank: 0,
             tensors_step: 0,
             tensors_folder: "tensors".to_owned(),
+            virtual_device: OFF.to_owned(),
+            message_fault: MessageFault::None,
+            message_step: 0,
+            message_rank: 0,
         }
+    }
+}
+
+/// What `debug.virtual_device` is without one.
+const OFF: &str = "off";
+
+impl Debug {
+    /// Whether actions sleep instead of computing.
+    #[must_use]
+    pub fn is_virtual(&self) -> bool {
+        self.virtual_device != OFF
     }
 }
 

@@ -12,6 +12,7 @@
 //! again, since it would fail again; all ranks start again together, under the next restart number.
 
 mod guard;
+mod nodes;
 mod output;
 mod plan;
 mod ranks;
@@ -21,6 +22,7 @@ mod verdict;
 mod worker;
 
 pub use guard::guarded;
+pub use nodes::{NODE, NodeMap};
 pub use plan::{Plan, Shown};
 pub use ranks::{Launcher, Ranks};
 pub use store::{Hosted, RankZero, Served, StoreHost};

@@ -23,6 +23,7 @@ use crate::{
     checkpoint::{Described, Outcome, RunState, Saved, Saver},
     exact::VirtualTp,
     fsdp::{self, Groups, State, clip_coefficient},
+    launch::NodeMap,
     mesh::{Axis, Coordinates},
     parallel::{Params, TpOps},
     stage::{GradReduce, Links, PipelineRunner, Stage, StageInputs},
@@ -90,6 +91,9 @@ impl<'a> Rank<'a> {
         let members: Vec<usize> = (0..job.ranks()).collect();
         let world = transport.group("world", &members)?;
         agree(job, &*world)?;
+        if job.outline.mesh.tp > 1 && !job.config.config.parallelism.tp_across_nodes {
+            NodeMap::gather(&*world, job.outline.mesh)?.check()?;
+        }
         let group = |name, axis| transport.group(name, &job.outline.mesh.group(at, axis));
         let (mesh, data) = (job.outline.mesh, job.config.sharding.data);
         let shard = transport.group("dp_shard", &data.shard_group(mesh, at))?;
@@ -157,6 +161,7 @@ impl<'a> Rank<'a> {
         let (steps, mut loss) = (self.job.config.config.training.steps, None);
         while self.run.step < steps {
             let verdict = self.step().place(format!("step {}", self.run.step + 1))?;
+            self.transport.starting(false);
             loss = self.run.losses.last().map(|(_, loss)| *loss);
             self.save_if_due(self.run.step == steps || verdict.stop)?;
             if verdict.stop && self.run.step < steps {

@@ -1,11 +1,11 @@
 //! [`train`]: from a configuration and the ranks that were found to a run.
 
-use super::{Job, Recording, Summary, Terms, run_rank, run_threads};
+use super::{Job, Recording, Rehearsal, Summary, Terms, job::positive, rehearsal, run_rank, run_threads};
 use crate::{
     Error, Result,
-    config::{Comm, Resolved, TransportKind, check_world},
+    config::{Comm, CommMode, Debug, MessageFault, Resolved, TransportKind, check_world},
     launch,
-    transport::{Limits, Transport, gloo},
+    transport::{self, Fault, Limits, Tamper, Transport, gloo},
 };
 
 /// Trains as the configuration says: as one rank of many processes, or as all ranks in this one.
@@ -13,8 +13,44 @@ use crate::{
 /// # Errors
 /// Whatever ends the run on this rank.
 pub fn train(config: Resolved, ranks: &launch::Ranks, terms: &Terms) -> Result<Summary> {
-    let (comm, mesh) = (config.config.comm.clone(), config.config.parallelism.mesh);
-    let limits = limits(&comm);
+    if config.config.debug.is_virtual() {
+        return Err(Error::config(
+            "debug.virtual_device is set: such a run is rehearsed, and trains nothing",
+        ));
+    }
+    let (limits, gloo) = means(&config, ranks, terms)?;
+    let job = Job::new(config)?;
+    if !gloo {
+        return run_threads(&job, &limits, terms, |rank| Ok(Recording::new(&job, rank)));
+    }
+    let transport = gloo::rendezvous(&place(ranks)?, &limits)?;
+    let ended = run_rank(&job, &transport, &mut Recording::new(&job, ranks.rank), terms);
+    if let Err(error) = &ended {
+        transport.abort(error);
+    }
+    ended.map_err(|error| error.at(format!("rank {}", ranks.rank)))
+}
+
+/// Rehearses what the configuration says on imagined devices: as one rank of many processes, or as all ranks in this one.
+///
+/// # Errors
+/// As [`train`].
+pub fn rehearse(config: &Resolved, ranks: &launch::Ranks, terms: &Terms) -> Result<Rehearsal> {
+    let (limits, gloo) = means(config, ranks, terms)?;
+    let plan = rehearsal::Plan::new(config)?;
+    if !gloo {
+        return plan.in_threads(&limits);
+    }
+    let transport = gloo::rendezvous(&place(ranks)?, &limits)?;
+    let ended = plan.run(&transport).inspect_err(|error| transport.abort(error));
+    ended.map_err(|error| error.at(format!("rank {}", ranks.rank)))
+}
+
+/// The limits of the transport, and whether it is gloo; else ranks are threads.
+fn means(config: &Resolved, ranks: &launch::Ranks, terms: &Terms) -> Result<(Limits, bool)> {
+    let values = &config.config;
+    let (comm, mesh) = (&values.comm, values.parallelism.mesh);
+    let limits = limits(comm, &values.debug, terms.restart)?;
     let gloo = match comm.transport {
         TransportKind::Gloo => true,
         TransportKind::Local => false,
@@ -30,21 +66,38 @@ pub fn train(config: Resolved, ranks: &launch::Ranks, terms: &Terms) -> Result<S
     if gloo {
         check_world(mesh, ranks.world)?;
     }
-    let job = Job::new(config)?;
-    if !gloo {
-        return run_threads(&job, &limits, terms, |rank| Ok(Recording::new(&job, rank)));
-    }
-    let transport = gloo::rendezvous(&place(ranks)?, &limits)?;
-    let ended = run_rank(&job, &transport, &mut Recording::new(&job, ranks.rank), terms);
-    if let Err(error) = &ended {
-        transport.abort(error);
-    }
-    ended.map_err(|error| error.at(format!("rank {}", ranks.rank)))
+    Ok((limits, gloo))
 }
 
-fn limits(comm: &Comm) -> Limits {
+fn limits(comm: &Comm, debug: &Debug, restart: u64) -> Result<Limits> {
     let dump = Some(&comm.dump_folder).filter(|folder| !folder.is_empty()).map(Into::into);
-    Limits { start: comm.start_timeout, step: comm.step_timeout, dump, ..Limits::default() }
+    Ok(Limits {
+        start: comm.start_timeout,
+        step: comm.step_timeout,
+        mode: match comm.mode {
+            CommMode::Async => transport::Mode::Async,
+            CommMode::Sync => transport::Mode::Sync,
+        },
+        buffers: positive(comm.buffers, "comm.buffers")?,
+        scene_actions: positive(comm.dump_actions, "comm.dump_actions")?,
+        dump,
+        tamper: tamper(debug)?.filter(|_| restart == 0),
+        ..Limits::default()
+    })
+}
+
+/// The message that goes wrong on purpose, if one does: in the run's first incarnation only.
+fn tamper(debug: &Debug) -> Result<Option<Tamper>> {
+    let fault = match debug.message_fault {
+        MessageFault::None => return Ok(None),
+        MessageFault::Drop => Fault::Drop,
+        MessageFault::Swap => Fault::Swap,
+        MessageFault::Cut => Fault::Cut,
+        MessageFault::Shape => Fault::Shape,
+        MessageFault::Dtype => Fault::Dtype,
+    };
+    let rank = usize::try_from(debug.message_rank).map_err(|_| Error::config("debug.message_rank"))?;
+    Ok(Some(Tamper { rank, step: debug.message_step, fault }))
 }
 
 fn place(ranks: &launch::Ranks) -> Result<gloo::Ranks> {

@@ -10,7 +10,7 @@ use std::{
 
 use super::{Job, Observer, Summary, rank::Rank};
 use crate::{
-    Error, Result,
+    Error, ErrorKind, Result,
     transport::{Limits, Transport, local},
 };
 
@@ -38,6 +38,7 @@ pub fn run_rank(
 ) -> Result<Summary> {
     // Products must have the same bits on every machine, and ranks share the cores.
     tch::set_num_threads(1);
+    transport.starting(true);
     Rank::begin(job, transport, observer, terms)?.train()
 }
 
@@ -92,7 +93,10 @@ fn verdict(ended: Vec<Result<Summary, (bool, Error)>>) -> Result<Summary> {
         match end {
             Ok(done) => summary = summary.or(Some(done)),
             Err((first, error)) => {
-                if failure.is_none() || (first && failure.as_ref().is_some_and(|(known, _)| !known)) {
+                // A rank that stopped for another one may have returned before it.
+                let weight = |first: bool, error: &Error| (error.kind() != ErrorKind::Peer, first);
+                let known = failure.as_ref().map(|(first, error)| weight(*first, error));
+                if known < Some(weight(first, &error)) {
                     failure = Some((first, error));
                 }
             }

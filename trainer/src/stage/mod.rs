@@ -5,6 +5,8 @@
 //!  Stage      forward, backward and weight gradients of one microbatch on those parts
 //!  interpret  runs a row of a program; all that it means is in its executor
 //!  runner     the executor of a row: stages, mail from stage to stage, transport, the reduction of gradients
+//!  posted     receives that wait until somebody needs what they bring
+//!  virtual_device   the executor of a row whose actions sleep
 //! ```
 //!
 //! Invariants:
@@ -16,13 +18,16 @@
 mod compute;
 mod interpret;
 mod part;
+mod posted;
 mod runner;
 mod split;
+mod virtual_device;
 
 pub use compute::{Stage, StageInputs};
 pub use interpret::{Executor, interpret};
 pub use runner::{GradReduce, Links, LossSum, PipelineRunner};
 pub use split::{Inventory, inventory, parts_of_stage};
+pub use virtual_device::{Span, VirtualLinks, VirtualRank, times};
 
 #[cfg(test)]
 mod tests;

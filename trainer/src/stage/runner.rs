@@ -173,7 +173,14 @@ impl<'a> PipelineRunner<'a> {
             Kind::Forward => stage.shapes_out(batch),
             Kind::Backward => stage.shapes_in(batch),
         };
-        let header = Header { step: self.step, stage: partner.stage, microbatch, kind, shapes };
+        let header = Header {
+            step: self.step,
+            stage: partner.stage,
+            microbatch,
+            kind,
+            shapes,
+            dtype: tch::Kind::Float,
+        };
         self.links.transport.send(peer, &header, &tensors)
     }
 
@@ -185,7 +192,14 @@ impl<'a> PipelineRunner<'a> {
             Kind::Forward => stage.shapes_in(batch),
             Kind::Backward => stage.shapes_out(batch),
         };
-        let expected = Header { step: self.step, stage: action.stage, microbatch, kind, shapes };
+        let expected = Header {
+            step: self.step,
+            stage: action.stage,
+            microbatch,
+            kind,
+            shapes,
+            dtype: tch::Kind::Float,
+        };
         let tensors = self.links.transport.recv(peer, &expected)?;
         self.mail.insert(Letter { stage: action.stage, kind, microbatch }, tensors);
         Ok(())

@@ -1,32 +1,58 @@
 //! What transports check before they move anything, the same for all of them: arguments of collectives, members of a
 //! group, headers.
 
-use tch::{Kind as Dtype, Tensor};
+use tch::{Device, Kind as Dtype, Tensor};
 
 use super::{
-    Header,
-    failure::{Failure, Outcome},
+    DTYPES, Header,
+    failure::{Failure, Order, Outcome},
 };
 
-/// Whether `found`, which came from rank `from`, is what rank `to` expects.
-pub(crate) fn header(from: usize, to: usize, expected: &Header, found: &Header) -> Outcome<()> {
-    if expected == found {
+/// Whether `found`, which came from rank `from`, is what rank `to` expects, and the one that was due.
+pub(crate) fn header(from: usize, to: usize, expected: &Header, found: &Header, order: Order) -> Outcome<()> {
+    if expected == found && order.due == order.found {
         return Ok(());
     }
     let (expected, found) = (Box::new(expected.clone()), Box::new(found.clone()));
-    Err(Failure::Header { from, to, expected, found })
+    Err(Failure::Header { from, to, expected, found, order })
 }
 
-/// Whether the tensors of a message are what its header says.
-pub(crate) fn message(header: &Header, tensors: &[Tensor]) -> Outcome<()> {
-    let fits = header.shapes.len() == tensors.len()
-        && header.shapes.iter().zip(tensors).all(|(shape, tensor)| *shape == tensor.size());
-    let floats = tensors.iter().all(|tensor| tensor.kind() == Dtype::Float);
-    if fits && floats {
+/// Whether the tensors that came are what their header says.
+pub(crate) fn whole(from: usize, to: usize, header: &Header, tensors: &[Tensor]) -> Outcome<()> {
+    if fits(header, tensors) {
         return Ok(());
     }
+    let found: Vec<_> = tensors.iter().map(describe).collect();
+    Err(Failure::Cut { from, to, header: Box::new(header.clone()), found: found.join(", ") })
+}
+
+fn fits(header: &Header, tensors: &[Tensor]) -> bool {
+    header.shapes.len() == tensors.len()
+        && header
+            .shapes
+            .iter()
+            .zip(tensors)
+            .all(|(shape, tensor)| *shape == tensor.size() && tensor.kind() == header.dtype)
+}
+
+/// Whether the tensors of a message are what its header says, and can be sent.
+pub(crate) fn message(header: &Header, tensors: &[Tensor]) -> Outcome<()> {
+    if fits(header, tensors) && DTYPES.contains(&header.dtype) {
+        return on_cpu(tensors);
+    }
     let given: Vec<_> = tensors.iter().map(describe).collect();
-    Err(Failure::Misuse(format!("a message says {header}, f32, and its tensors are {given:?}")))
+    Err(Failure::Misuse(format!("a message says {header}, and its tensors are {given:?}")))
+}
+
+/// Whether a transport of this machine's memory can read the tensors.
+fn on_cpu(tensors: &[Tensor]) -> Outcome<()> {
+    let elsewhere = tensors.iter().find(|tensor| tensor.device() != Device::Cpu);
+    elsewhere.map_or(Ok(()), |tensor| {
+        let device = tensor.device();
+        Err(Failure::Misuse(format!(
+            "a tensor is on {device:?}, and this transport carries tensors of the CPU: move it, or choose nccl"
+        )))
+    })
 }
 
 /// A peer that a message can go to.
@@ -51,10 +77,11 @@ pub(crate) fn members(name: &str, rank: usize, size: usize, members: &[usize]) -
 
 /// The dtypes of collectives.
 pub(crate) fn dtype(what: &str, tensor: &Tensor) -> Outcome<Dtype> {
-    match tensor.kind() {
-        kind @ (Dtype::Float | Dtype::Int64) => Ok(kind),
-        kind => Err(Failure::Misuse(format!("{what}: collectives carry f32 and i64, not {kind:?}"))),
+    let dtype = tensor.kind();
+    if !DTYPES.contains(&dtype) {
+        return Err(Failure::Misuse(format!("{what}: collectives carry {DTYPES:?}, not {dtype:?}")));
     }
+    Ok(dtype)
 }
 
 /// One shape per member.

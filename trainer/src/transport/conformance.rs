@@ -7,12 +7,14 @@
 mod collectives;
 mod failures;
 mod messages;
+mod tampering;
 
 use std::{fmt, time::Duration};
 
 use tch::Tensor;
 
 pub use collectives::on_mesh;
+pub use tampering::Tampered;
 
 use super::Transport;
 use crate::{Error, ErrorKind, Result};
@@ -30,10 +32,26 @@ pub struct Case {
     pub run: fn(&dyn Transport) -> Result<()>,
 }
 
-/// All cases.
+/// All cases of transports in `Mode::Async`.
 #[must_use]
 pub fn cases() -> Vec<Case> {
+    [&cases_of_any_mode()[..], messages::BUFFERED, collectives::BUFFERED, failures::BUFFERED].concat()
+}
+
+/// Cases of transports in `Mode::Sync`: all that need no buffers, and what two ranks say that both send first.
+#[must_use]
+pub fn cases_in_sync() -> Vec<Case> {
+    [&cases_of_any_mode()[..], messages::SYNC].concat()
+}
+
+fn cases_of_any_mode() -> Vec<Case> {
     [messages::CASES, collectives::CASES, failures::CASES].concat()
+}
+
+/// Cases of messages that go wrong, each with what must be done to them.
+#[must_use]
+pub fn tampered() -> Vec<Tampered> {
+    tampering::CASES.to_vec()
 }
 
 impl fmt::Debug for Case {

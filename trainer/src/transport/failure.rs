@@ -22,8 +22,11 @@ pub(crate) enum Failure {
     #[error("rank {rank} stops, as rank {by} has failed: {why}")]
     Broken { rank: usize, by: usize, why: String },
     /// A message is not the expected one.
-    #[error("rank {to} expected from rank {from} {expected}, and got {found}")]
-    Header { from: usize, to: usize, expected: Box<Header>, found: Box<Header> },
+    #[error("rank {to} expected from rank {from} {expected}, and got {found}{order}")]
+    Header { from: usize, to: usize, expected: Box<Header>, found: Box<Header>, order: Order },
+    /// Its payload ends before what its header says.
+    #[error("rank {to} got from rank {from} {header}, but its tensors are cut short: {found}")]
+    Cut { from: usize, to: usize, header: Box<Header>, found: String },
     /// Members of a group do different things.
     #[error("group {group}: rank {rank} is at {mine}, while rank {other} is at {theirs}")]
     Diverged { group: String, rank: usize, mine: String, other: usize, theirs: String },
@@ -57,6 +60,13 @@ pub(crate) enum Peer {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Missing(pub(crate) Vec<(usize, String)>);
 
+/// Which message of its sender was due, and which one came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Order {
+    pub(crate) due: u64,
+    pub(crate) found: u64,
+}
+
 struct Seconds(Duration);
 
 impl fmt::Display for Seconds {
@@ -71,6 +81,18 @@ impl fmt::Display for Peer {
             Self::Rank(rank) => write!(f, "rank {rank}"),
             Self::OneOf(ranks) if ranks.len() == 1 => write!(f, "rank {}", ranks[0]),
             Self::OneOf(ranks) => write!(f, "one of ranks {ranks:?}"),
+        }
+    }
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { due, found } = self;
+        match due == found {
+            true => Ok(()),
+            false => {
+                write!(f, " (its message {found}, while message {due} was due: one was lost, or overtaken)")
+            }
         }
     }
 }
@@ -92,9 +114,11 @@ impl Failure {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::Late { .. } | Self::Gone { .. } | Self::Broken { .. } => ErrorKind::Peer,
-            Self::Header { .. } | Self::Diverged { .. } | Self::Unlike { .. } | Self::Garbled { .. } => {
-                ErrorKind::Corrupt
-            }
+            Self::Header { .. }
+            | Self::Cut { .. }
+            | Self::Diverged { .. }
+            | Self::Unlike { .. }
+            | Self::Garbled { .. } => ErrorKind::Corrupt,
             Self::Misuse(_) | Self::Torch { .. } => ErrorKind::Internal,
             Self::Address { .. } => ErrorKind::Io,
         }
@@ -105,6 +129,12 @@ impl Failure {
             Self::Late { .. } => Some(
                 "see what the missing ranks do in their scenes; a longer time limit helps only if they are slow, not stuck",
             ),
+            Self::Header { order, .. } if order.due == order.found => {
+                Some("the two ranks run different programs: compare their configurations and schedules")
+            }
+            Self::Header { .. } | Self::Cut { .. } => {
+                Some("the network or the sender lost something: start again from the last checkpoint")
+            }
             Self::Broken { .. } => Some("the cause is in the log of the rank that failed first"),
             Self::Address { hint, .. } => Some(hint),
             _ => None,

@@ -1,9 +1,22 @@
 //! Transports: order, buffers, time limits and the dump of the scene. Two kinds of traffic: tensors from stage to stage
 //! ([`Transport::send`]), and collectives among the ranks of a [`Group`].
 //!
-//! Invariants: messages between two ranks arrive in the order they were sent, each with the header that it was sent with
-//! (one that does not match what the receiver expects is an error that names both); whatever waits, waits at most for the
-//! time limit, and then names who is missing; the last actions of a rank are remembered and dumped when it gives up.
+//! Invariants: messages between two ranks arrive in the order they were sent, whole, each with the header that it was sent
+//! with and its number (one that is not what the receiver expects is an error that names both); no more messages of a rank
+//! are under way than [`Limits`] allow; whatever waits, waits at most for the time limit, and then names who is missing; the
+//! last actions of a rank are remembered and dumped when it, or any other rank, gives up.
+//!
+//! What the others say when a rank goes wrong, and when:
+//!
+//! | rank 1 | the others say | within |
+//! |---|---|---|
+//! | has a loss or gradient that is not finite | the step, the rank, the microbatch; nobody updates | the step |
+//! | returns an error or panics | `rank 1 has failed`, and why | at once |
+//! | dies (`kill -9`) | `rank 1 is gone` | at once: its connections close |
+//! | is stopped (`SIGSTOP`), or its host is cut off | `missing: rank 1`, and that its process is silent | the step limit |
+//! | is stuck, or slow | `missing: rank 1`, and what it does | the step limit |
+//! | never came | `rank 1 (has not joined)` | the start limit |
+//! | sends something else, or nothing | step, stage, microbatch, shapes of what was due and of what came, and its number | at once; nothing: the step limit |
 
 mod check;
 pub mod conformance;
@@ -12,14 +25,18 @@ pub mod gloo;
 mod limits;
 pub mod local;
 mod scene;
+mod tamper;
+mod traffic;
 
 use std::{fmt, rc::Rc};
 
-use tch::Tensor;
+use tch::{Kind as Dtype, Tensor};
 
 use crate::Result;
 
-pub use limits::Limits;
+pub use limits::{Limits, Mode};
+pub use tamper::{Fault, Tamper};
+pub use traffic::{Count, Traffic};
 
 /// What a message between stages is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -41,8 +58,10 @@ pub struct Header {
     pub microbatch: usize,
     /// What it is.
     pub kind: Kind,
-    /// Shape of each tensor; all f32.
+    /// Shape of each tensor.
     pub shapes: Vec<Vec<i64>>,
+    /// What all tensors consist of.
+    pub dtype: Dtype,
 }
 
 /// What a collective is for; the same on all members, or it is an error that names both.
@@ -66,10 +85,13 @@ impl fmt::Display for Kind {
 
 impl fmt::Display for Header {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { step, stage, microbatch, kind, shapes } = self;
-        write!(f, "{kind} of microbatch {microbatch} for stage {stage} in step {step}, shapes {shapes:?}")
+        let Self { step, stage, microbatch, kind, shapes, dtype } = self;
+        write!(f, "{kind} of microbatch {microbatch} for stage {stage} in step {step}, {dtype:?} {shapes:?}")
     }
 }
+
+/// What messages and collectives may consist of.
+pub const DTYPES: [Dtype; 4] = [Dtype::Float, Dtype::Int64, Dtype::BFloat16, Dtype::Half];
 
 /// One rank's access to all others. Not shared between threads: each rank has its own.
 pub trait Transport {
@@ -85,8 +107,8 @@ pub trait Transport {
     /// `Peer` when a member does not arrive in time.
     fn group(&self, name: &str, members: &[usize]) -> Result<Rc<dyn Group>>;
 
-    /// Hands tensors to rank `to`. Returns at once where the transport can buffer; the tensors are not changed by anyone
-    /// until [`Transport::flush`].
+    /// Hands tensors to rank `to`. Returns as [`Mode`] says; the tensors are not changed by anyone until
+    /// [`Transport::flush`].
     ///
     /// # Errors
     /// `Peer` when the receiver is dead or too late.
@@ -103,6 +125,18 @@ pub trait Transport {
     /// # Errors
     /// `Peer` when the receiver is dead or too late.
     fn flush(&self) -> Result<()>;
+
+    /// Whether this rank is starting, so that its waits may last as long as [`Limits::start`] allows, or as
+    /// [`Limits::step`], as they do unless this is called. A run starts until its first step is over: ranks load checkpoints
+    /// and warm up at different speeds. Means nothing to a transport without time limits.
+    fn starting(&self, starting: bool) {
+        let _ = starting;
+    }
+
+    /// What this rank has sent and received, and what is under way; a transport that does not count has room for nothing.
+    fn traffic(&self) -> Traffic {
+        Traffic::default()
+    }
 
     /// Remembers what this rank does now, for the dump of the scene.
     fn note(&self, action: &dyn fmt::Display);
@@ -125,7 +159,7 @@ pub trait Group {
     /// Number of members.
     fn size(&self) -> usize;
 
-    /// Everyone's tensor (f32 or i64, contiguous), in order of position. `shapes` are those of all members; an empty one
+    /// Everyone's tensor (of a dtype of [`DTYPES`], contiguous), in order of position. `shapes` are those of all members; an empty one
     /// is fine.
     ///
     /// # Errors

@@ -1,16 +1,14 @@
 //! The scene of a failure: the last actions of a rank, what it waits for and since when.
 //!
 //! Invariants: a bounded ring, so that it can stay on in every run; written to `rank_00003.scene.txt` at the first
-//! failure and not again, so that what follows from a failure does not cover it.
+//! failure of this rank and not again, so that what follows from a failure does not cover it; before that once when
+//! another rank has failed.
 
 use std::{
     collections::VecDeque,
     fmt::{self, Write as _},
     path::{Path, PathBuf},
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -21,7 +19,8 @@ pub(crate) struct Scene {
     started: Instant,
     capacity: usize,
     dump: Option<PathBuf>,
-    dumped: AtomicBool,
+    /// Whether it was written; held while writing.
+    dumped: Mutex<bool>,
     ring: Mutex<Ring>,
 }
 
@@ -40,7 +39,7 @@ pub(crate) struct Waiting<'a>(&'a Scene);
 impl Scene {
     /// An empty scene; times count from `started`.
     pub(crate) fn new(rank: usize, started: Instant, capacity: usize, dump: Option<PathBuf>) -> Self {
-        let (dumped, ring) = (AtomicBool::new(false), Mutex::default());
+        let (dumped, ring) = (Mutex::default(), Mutex::default());
         Self { rank, started, capacity: capacity.max(1), dump, dumped, ring }
     }
 
@@ -70,16 +69,29 @@ impl Scene {
     /// Remembers the first failure, and writes the scene where a folder is given.
     pub(crate) fn fail(&self, why: &dyn fmt::Display) {
         let now = self.started.elapsed();
-        self.ring().failure.get_or_insert_with(|| (now, why.to_string()));
-        self.dump();
+        let first = {
+            let mut ring = self.ring();
+            let first = ring.failure.is_none();
+            ring.failure.get_or_insert_with(|| (now, why.to_string()));
+            first
+        };
+        self.save(first);
     }
 
-    /// Writes the scene to its folder, once.
+    /// Writes the scene to its folder, once: for a rank that has not failed itself.
     pub(crate) fn dump(&self) {
+        self.save(false);
+    }
+
+    /// A failure of its own is written over what was written because another rank had failed.
+    fn save(&self, again: bool) {
         let Some(folder) = &self.dump else { return };
-        if !self.dumped.swap(true, Ordering::Relaxed)
-            && let Err(error) = self.write(folder)
-        {
+        let mut dumped = self.dumped.lock().unwrap_or_else(PoisonError::into_inner);
+        if *dumped && !again {
+            return;
+        }
+        *dumped = true;
+        if let Err(error) = self.write(folder) {
             self.note(&format_args!("the scene was not written to {}: {error}", folder.display()));
         }
     }
@@ -153,9 +165,13 @@ mod tests {
     fn the_first_failure_is_written_and_later_ones_do_not_cover_it() {
         let folder = std::env::temp_dir().join(format!("scene-{}", std::process::id()));
         let scene = Scene::new(12, Instant::now(), 4, Some(folder.clone()));
+        let path = folder.join("rank_00012.scene.txt");
+        scene.note(&"F3");
+        scene.dump();
+        assert!(!std::fs::read_to_string(&path).unwrap().contains("failed at"));
         scene.fail(&"first");
         scene.fail(&"second");
-        let text = std::fs::read_to_string(folder.join("rank_00012.scene.txt")).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.contains("first") && !text.contains("second"), "{text}");
         std::fs::remove_dir_all(folder).unwrap();
     }

@@ -15,7 +15,7 @@ use std::{collections::BTreeMap, rc::Rc, thread};
 use tch::Tensor;
 
 use super::*;
-use crate::transport::{Group, Header, Purpose, Transport, local};
+use crate::transport::{Group, Header, Purpose, Traffic, Transport, local};
 
 /// Collectives and bytes received, by rank and what they are for.
 type Moved = Arc<Mutex<BTreeMap<(usize, &'static str), (u64, u64)>>>;
@@ -92,6 +92,12 @@ impl Transport for Counted {
     }
     fn flush(&self) -> Result<()> {
         self.inner.flush()
+    }
+    fn starting(&self, starting: bool) {
+        self.inner.starting(starting);
+    }
+    fn traffic(&self) -> Traffic {
+        self.inner.traffic()
     }
     fn note(&self, action: &dyn std::fmt::Display) {
         self.inner.note(action);

@@ -22,8 +22,11 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "a group of one is alone", ranks: 2, step: None, run: alone },
     Case { name: "a large part is gathered whole", ranks: 2, step: None, run: large },
     Case { name: "all groups of a mesh work side by side", ranks: 8, step: None, run: mesh },
-    Case { name: "messages and collectives do not disturb each other", ranks: 4, step: None, run: mixed },
+    Case { name: "bf16 is gathered, exchanged and summed", ranks: 2, step: None, run: halves },
 ];
+
+pub(super) const BUFFERED: &[Case] =
+    &[Case { name: "messages and collectives do not disturb each other", ranks: 4, step: None, run: mixed }];
 
 fn purpose(text: &str) -> Purpose {
     Purpose(text.to_owned())
@@ -101,6 +104,29 @@ fn reduce(transport: &dyn Transport) -> Result<()> {
     same("sum", &found, &integers(6 << 40, 1)?)?;
     let empty = Tensor::f_zeros([0], (Dtype::Float, Device::Cpu))?;
     same("sum", &group.all_reduce(&purpose("nothing"), empty.shallow_clone())?, &empty)
+}
+
+fn halves(transport: &dyn Transport) -> Result<()> {
+    let group = transport.group("world", &world(transport))?;
+    // Small parts ride in frames, large ones do not.
+    for count in [3, 5000] {
+        let part = |rank: usize| -> Result<Tensor> {
+            Ok(Tensor::f_full(
+                [extent(count)],
+                if rank == 0 { 1.5 } else { 2.5 },
+                (Dtype::BFloat16, Device::Cpu),
+            )?)
+        };
+        let (mine, shapes) = (part(group.index())?, vec![vec![extent(count)]; 2]);
+        let found = group.all_gather(&purpose("weights"), &mine, &shapes)?;
+        (0..2).try_for_each(|rank| same("gathered", &found[rank], &part(rank)?))?;
+        let found =
+            group.exchange(&purpose("parts"), vec![mine.shallow_clone(), mine.shallow_clone()], &shapes)?;
+        (0..2).try_for_each(|rank| same("exchanged", &found[rank], &part(rank)?))?;
+        let sum = group.all_reduce(&purpose("sum"), mine)?;
+        same("sum", &sum, &Tensor::f_full([extent(count)], 4.0, (Dtype::BFloat16, Device::Cpu))?)?;
+    }
+    Ok(())
 }
 
 fn bytes(transport: &dyn Transport) -> Result<()> {
@@ -192,8 +218,14 @@ fn mixed(transport: &dyn Transport) -> Result<()> {
     let group = transport.group("world", &world(transport))?;
     let (me, ranks) = (transport.rank(), transport.size());
     let (next, before) = ((me + 1) % ranks, (me + ranks - 1) % ranks);
-    let header =
-        |microbatch| Header { step: 0, stage: 0, microbatch, kind: Kind::Forward, shapes: vec![vec![5]] };
+    let header = |microbatch| Header {
+        step: 0,
+        stage: 0,
+        microbatch,
+        kind: Kind::Forward,
+        shapes: vec![vec![5]],
+        dtype: Dtype::Float,
+    };
     for round in 0..5 {
         transport.send(next, &header(round), &[floats(me * 10 + round, 5)?])?;
         let sum = group.all_reduce(&purpose("between"), integers(me, 1)?)?;

@@ -1,11 +1,13 @@
 //! Cases of messages between two ranks.
 
+use std::time::{Duration, Instant};
+
 use tch::{Device, Kind as Dtype, Tensor};
 
 use super::{Case, ensure, floats, refused, same};
 use crate::{
     ErrorKind, Result,
-    transport::{Header, Kind, Transport},
+    transport::{Count, DTYPES, Header, Kind, Transport},
 };
 
 pub(super) const CASES: &[Case] = &[
@@ -13,7 +15,6 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "several tensors and empty ones arrive as one message", ranks: 2, step: None, run: several },
     Case { name: "a header of any length arrives", ranks: 2, step: None, run: long_header },
     Case { name: "a message without tensors arrives", ranks: 2, step: None, run: bare },
-    Case { name: "both directions of a pair are independent", ranks: 2, step: None, run: crossing },
     Case { name: "a chain of stages passes microbatches both ways", ranks: 4, step: None, run: chain },
     Case { name: "many messages may be in flight", ranks: 2, step: None, run: many },
     Case {
@@ -31,10 +32,88 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "a message that its header belies is not sent", ranks: 2, step: None, run: belied },
     Case { name: "there is no message to oneself or outside", ranks: 2, step: None, run: outside },
     Case { name: "after a flush the sender may change what it sent", ranks: 2, step: None, run: changed },
+    Case { name: "messages carry every dtype", ranks: 2, step: None, run: dtypes },
+    Case { name: "messages do not pile up before a slow receiver", ranks: 2, step: None, run: piling },
+];
+
+pub(super) const BUFFERED: &[Case] =
+    &[Case { name: "both directions of a pair are independent", ranks: 2, step: None, run: crossing }];
+
+pub(super) const SYNC: &[Case] = &[
+    Case { name: "a send in sync mode returns when the message is taken", ranks: 2, step: None, run: taken },
+    Case {
+        name: "two ranks that both send first in sync mode are named as waiting for each other",
+        ranks: 2,
+        step: Some(Duration::from_millis(800)),
+        run: both_first,
+    },
 ];
 
 fn header(microbatch: usize, kind: Kind, tensors: &[Tensor]) -> Header {
-    Header { step: 7, stage: 1, microbatch, kind, shapes: tensors.iter().map(Tensor::size).collect() }
+    let dtype = tensors.first().map_or(Dtype::Float, Tensor::kind);
+    let shapes = tensors.iter().map(Tensor::size).collect();
+    Header { step: 7, stage: 1, microbatch, kind, shapes, dtype }
+}
+
+fn dtypes(transport: &dyn Transport) -> Result<()> {
+    for (microbatch, dtype) in DTYPES.into_iter().enumerate() {
+        let tensors = [floats(1, 33)?.f_to_kind(dtype)?, floats(0, 0)?.f_to_kind(dtype)?];
+        let header = header(microbatch, Kind::Backward, &tensors);
+        if transport.rank() == 0 {
+            transport.send(1, &header, &tensors)?;
+        } else {
+            let found = transport.recv(0, &header)?;
+            found.iter().zip(&tensors).try_for_each(|(found, it)| same("message", found, it))?;
+        }
+    }
+    transport.flush()
+}
+
+/// The sender is held back, so what is under way stays within what the transport has room for.
+fn piling(transport: &dyn Transport) -> Result<()> {
+    const MESSAGES: usize = 120;
+    let tensors = [floats(1, 1024)?];
+    for microbatch in 0..MESSAGES {
+        let header = header(microbatch, Kind::Forward, &tensors);
+        if transport.rank() == 0 {
+            transport.send(1, &header, &tensors)?;
+            let now = transport.traffic();
+            ensure(now.under_way <= now.room, || format!("message {microbatch}: {now:?}"))?;
+        } else {
+            std::thread::sleep(Duration::from_millis(1));
+            transport.recv(0, &header)?;
+        }
+    }
+    transport.flush()?;
+    let end = transport.traffic();
+    let (moved, idle) =
+        if transport.rank() == 0 { (end.sent, end.received) } else { (end.received, end.sent) };
+    let right = moved == Count { messages: 120, bytes: 120 * 4096 } && idle == Count::default();
+    ensure(right && end.under_way == 0, || format!("{end:?}"))?;
+    let held = transport.rank() == 1 || (end.peak_under_way <= end.room.max(1) && end.held_back > 0);
+    ensure(held, || format!("{end:?}"))
+}
+
+fn taken(transport: &dyn Transport) -> Result<()> {
+    let tensors = [floats(1, 8)?];
+    let header = header(0, Kind::Forward, &tensors);
+    let pause = Duration::from_millis(150);
+    if transport.rank() == 1 {
+        std::thread::sleep(pause);
+        return transport.recv(0, &header).map(drop);
+    }
+    let since = Instant::now();
+    transport.send(1, &header, &tensors)?;
+    let took = since.elapsed();
+    ensure(took >= pause * 9 / 10, || format!("returned after {took:?}"))?;
+    ensure(transport.traffic().under_way == 0, || format!("{:?}", transport.traffic()))
+}
+
+fn both_first(transport: &dyn Transport) -> Result<()> {
+    let (tensors, peer) = ([floats(1, 8)?], 1 - transport.rank());
+    let header = header(0, Kind::Forward, &tensors);
+    let words = ["microbatch 0", "to take", &format!("rank {peer}")];
+    refused(transport.send(peer, &header, &tensors), ErrorKind::Peer, &words)
 }
 
 fn order(transport: &dyn Transport) -> Result<()> {
@@ -143,9 +222,9 @@ fn many(transport: &dyn Transport) -> Result<()> {
 fn unexpected(transport: &dyn Transport) -> Result<()> {
     let tensors = [floats(1, 4)?];
     if transport.rank() == 0 {
-        transport.send(1, &header(3, Kind::Forward, &tensors), &tensors)?;
         // Whether the sender learns of it is up to the transport; it must not hang.
-        let _ = transport.flush();
+        let sent = transport.send(1, &header(3, Kind::Forward, &tensors), &tensors);
+        let _ = sent.and_then(|()| transport.flush());
         return Ok(());
     }
     let outcome = transport.recv(0, &header(4, Kind::Backward, &tensors));
@@ -156,8 +235,8 @@ fn unexpected(transport: &dyn Transport) -> Result<()> {
 fn longer(transport: &dyn Transport) -> Result<()> {
     let (sent, expected) = ([floats(1, 4096)?], [floats(1, 4)?]);
     if transport.rank() == 0 {
-        transport.send(1, &header(3, Kind::Forward, &sent), &sent)?;
-        let _ = transport.flush();
+        let outcome = transport.send(1, &header(3, Kind::Forward, &sent), &sent);
+        let _ = outcome.and_then(|()| transport.flush());
         return Ok(());
     }
     let outcome = transport.recv(0, &header(3, Kind::Forward, &expected));

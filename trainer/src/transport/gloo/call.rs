@@ -180,7 +180,7 @@ impl Call<'_> {
         outcome.map_err(|error| {
             let suspects = core.others(&self.group.members);
             let entered = Some((self.group.key.as_str(), self.sequence));
-            core.marks.explain(&Wait { what: self, limit: core.limits.step, suspects, entered }, error)
+            core.marks.explain(&Wait { what: self, limit: core.limit(), suspects, entered }, error)
         })
     }
 }

@@ -20,6 +20,8 @@ use crate::{
         Header, Limits,
         failure::{Failure, Outcome},
         scene::Scene,
+        tamper::{Numbers, Outbox},
+        traffic::Ledger,
     },
 };
 
@@ -50,6 +52,10 @@ pub(super) struct Core {
     pub(super) serves: bool,
     /// Messages under way, oldest first. They hold connections open, so they go with them.
     pub(super) sent: RefCell<VecDeque<Sent>>,
+    pub(super) outbox: Outbox,
+    pub(super) received: Numbers,
+    pub(super) ledger: Ledger,
+    pub(super) starting: Cell<bool>,
     slots: RefCell<Vec<Slot>>,
     broken: RefCell<Option<String>>,
     left: Cell<bool>,
@@ -71,8 +77,31 @@ pub(super) struct Parts {
 impl Core {
     pub(super) fn new(parts: Parts) -> Self {
         let Parts { rank, world, limits, scene, marks, store, device, restart, serves } = parts;
-        let (sent, slots, broken, left) = Default::default();
-        Self { rank, world, limits, scene, marks, store, device, restart, serves, sent, slots, broken, left }
+        let (outbox, ledger) = (Outbox::new(rank, limits.tamper), Ledger::new(limits.room()));
+        Self {
+            rank,
+            world,
+            limits,
+            scene,
+            marks,
+            store,
+            device,
+            restart,
+            serves,
+            sent: RefCell::default(),
+            outbox,
+            received: Numbers::default(),
+            ledger,
+            starting: Cell::default(),
+            slots: RefCell::default(),
+            broken: RefCell::default(),
+            left: Cell::default(),
+        }
+    }
+
+    /// How long a wait may last now.
+    pub(super) fn limit(&self) -> Duration {
+        self.limits.wait(self.starting.get())
     }
 
     /// Keeps the connections of a group, to close them on a failure.

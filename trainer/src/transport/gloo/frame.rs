@@ -92,7 +92,7 @@ impl Layout {
         let mut bytes = Vec::with_capacity(self.size());
         bytes.extend(MAGIC);
         let operation = Operation::ALL.iter().position(|known| *known == frame.operation).unwrap_or_default();
-        let dtype = DTYPES.iter().position(|known| *known == frame.dtype).unwrap_or_default();
+        let dtype = CODES.iter().position(|known| *known == frame.dtype).unwrap_or_default();
         bytes.extend([operation, dtype, usize::from(frame.part.is_some()), 0].map(low_byte));
         bytes.extend(frame.digest.to_le_bytes());
         bytes.extend(word(frame.length));
@@ -115,7 +115,7 @@ impl Layout {
         }
         let [operation, dtype, carried, _] = *take(&mut rest, 4)? else { return Err("it is cut short") };
         let operation = *Operation::ALL.get(usize::from(operation)).ok_or("it names no operation")?;
-        let dtype = *DTYPES.get(usize::from(dtype)).ok_or("it names no dtype")?;
+        let dtype = *CODES.get(usize::from(dtype)).ok_or("it names no dtype")?;
         let digest = u64::from_le_bytes(take(&mut rest, 8)?.try_into().map_err(|_| "it is cut short")?);
         let (length, counts) = (number(take(&mut rest, 8)?)?, number(take(&mut rest, 8)?)?);
         let text = number(take(&mut rest, 4)?)?;
@@ -131,7 +131,8 @@ impl Layout {
     }
 }
 
-const DTYPES: [Dtype; 3] = [Dtype::Uint8, Dtype::Float, Dtype::Int64];
+/// By the byte that stands for each.
+const CODES: [Dtype; 5] = [Dtype::Uint8, Dtype::Float, Dtype::Int64, Dtype::BFloat16, Dtype::Half];
 
 fn take<'a>(rest: &mut &'a [u8], count: usize) -> Result<&'a [u8], &'static str> {
     let (found, after) = rest.split_at_checked(count).ok_or("it is cut short")?;

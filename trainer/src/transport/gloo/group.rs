@@ -54,7 +54,7 @@ impl GlooGroup {
         let sequence = self.entered.get() + 1;
         self.entered.set(sequence);
         self.core.marks.enter(&self.key, sequence);
-        let deadline = Instant::now() + self.core.limits.step;
+        let deadline = Instant::now() + self.core.limit();
         Call { operation, dtype, purpose, group: self, deadline, sequence }
     }
 

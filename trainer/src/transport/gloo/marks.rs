@@ -112,11 +112,15 @@ impl Marks {
         let every = (Duration::from_millis(250) * crowd).min(step / 4).max(Duration::from_millis(20));
         let mine = Arc::new(Mine { scene, entered: Mutex::default(), beat: Mutex::default() });
         let (stop, stopped) = mpsc::channel();
-        let (key, writer) = (keys.mark(rank), Arc::clone(&mine));
+        let (key, failed, writer) = (keys.mark(rank), keys.failed(), Arc::clone(&mine));
         let beats = thread::spawn(move || {
             while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
                 // A store that is gone is noticed where it is needed.
                 let _ = writer.write(&beating, &key);
+                // This rank may be the one that the others wait for, stuck where it can't say so.
+                if beating.has(&failed).unwrap_or(false) {
+                    writer.scene.dump();
+                }
             }
         });
         Self { rank, world, keys, store, mine, every, stop: Some(stop), beats: Some(beats) }
@@ -195,7 +199,8 @@ impl Marks {
         }
     }
 
-    /// Those who have not entered the collective, or all suspects where the marks do not tell.
+    /// Those who have not entered the collective, or all suspects where the marks do not tell; what each does, and whether
+    /// its process still beats.
     fn late(&self, wait: &Wait<'_>) -> Failure {
         let marks: Vec<_> = wait.suspects.iter().map(|rank| (*rank, self.mark(*rank))).collect();
         let behind = |mark: &Option<Mark>| match (mark, wait.entered) {
@@ -203,13 +208,19 @@ impl Marks {
             _ => true,
         };
         let some = marks.iter().any(|(_, mark)| behind(mark));
+        thread::sleep(self.every * 5 / 2);
         let missing = marks.iter().filter(|(_, mark)| !some || behind(mark));
-        let doing = |mark: &Option<Mark>| {
-            mark.as_ref().map_or_else(|| "has left no mark".to_owned(), |mark| mark.doing.clone())
-        };
-        let missing = missing.map(|(rank, mark)| (*rank, doing(mark))).collect();
+        let missing = missing.map(|(rank, mark)| (*rank, self.doing(*rank, mark.as_ref()))).collect();
         let (rank, limit) = (self.rank, wait.limit);
         Failure::Late { rank, what: wait.what.to_string(), limit, missing: Missing(missing) }
+    }
+
+    /// What a rank does, by a mark of some beats ago.
+    fn doing(&self, rank: usize, before: Option<&Mark>) -> String {
+        let Some(before) = before else { return "has left no mark".to_owned() };
+        let silent = self.mark(rank).is_none_or(|now| now.beat == before.beat);
+        let still = "; its process is silent: stopped, dead, or cut off";
+        format!("{}{}", before.doing, if silent { still } else { "" })
     }
 
     /// A connection broke: because a rank failed and said so, because one has finished, or else because of the one whose

@@ -3,8 +3,9 @@
 //! A message is a header of fixed size under its own tag, then its tensors, one each: the receiver posts a buffer for a
 //! tensor only after it has compared the header, as gloo ends the process on a message that is longer than its buffer.
 //! gloo's sends are rendezvous: they end when the receiver takes. So [`send`](Transport::send) begins them, keeps tensors
-//! and works until `flush`, and waits for the oldest message once `Limits::sends_in_flight` are under way; two ranks that
-//! both send more than that to each other before either receives wait until their time limit.
+//! and works until they are taken, and waits for the oldest message when there is no room for more, as `Mode` and
+//! `Limits::buffers` say; two ranks that both send more than that to each other before either receives wait until their
+//! time limit. gloo takes a message that is shorter than its buffer without a word: see `wire::tail`.
 //!
 //! Invariants: tensors are kept until the send is over; a group is connected when it is made, never at first use; each
 //! start of a run has its own keys in the store; after a failure this rank's connections are closed, so that its peers err
@@ -35,8 +36,9 @@ use self::{
     marks::Wait,
 };
 use super::{
-    Group, Header, Transport, check,
-    failure::{Failure, Outcome},
+    Group, Header, Traffic, Transport, check,
+    failure::{Failure, Order, Outcome},
+    tamper::Parcel,
 };
 use crate::{
     Result,
@@ -71,25 +73,46 @@ impl GlooTransport {
     fn deliver(&self, to: usize, header: &Header, tensors: &[Tensor]) -> Outcome<()> {
         check::peer(self.core.rank, self.core.world, to)?;
         check::message(header, tensors)?;
-        while self.core.sent.borrow().len() >= self.core.limits.sends_in_flight.max(1) {
-            self.settle()?;
-        }
-        let packed = wire::pack(header).map_err(|why| Failure::Misuse(format!("{header}: {why}")))?;
+        let parcels =
+            self.core.outbox.pass(to, header, tensors.iter().map(Tensor::shallow_clone).collect())?;
+        parcels.into_iter().try_for_each(|parcel| self.hand_over(to, parcel))
+    }
+
+    /// Begins to send a parcel, where there is room; in [`super::Mode::Sync`] also waits until it is taken.
+    fn hand_over(&self, to: usize, parcel: Parcel) -> Outcome<()> {
+        let room = self.core.limits.room();
+        self.shrink(room.saturating_sub(1))?;
+        let Parcel { number, header, tensors } = parcel;
+        let tensors = tensors.iter().map(|it| it.f_detach()?.f_contiguous());
+        let tensors = tensors.collect::<std::result::Result<Vec<_>, _>>()?;
+        let tails = tensors.iter().map(wire::tail).collect::<Outcome<_>>()?;
+        let label = wire::Label { header: header.clone(), number, tails };
+        let packed = wire::pack(&label).map_err(|why| Failure::Misuse(format!("{header}: {why}")))?;
         let mut messages = vec![(HEADER_TAG, Tensor::f_from_slice(&packed.fixed)?)];
         if !packed.rest.is_empty() {
             messages.push((SHAPES_TAG, Tensor::f_from_slice(&packed.rest)?));
         }
-        for tensor in tensors.iter().filter(|tensor| tensor.numel() > 0) {
-            messages.push((TENSOR_TAG, tensor.f_detach()?.f_contiguous()?));
-        }
+        self.core.ledger.sent(&tensors, self.core.sent.borrow().len() + 1);
+        messages.extend(tensors.into_iter().filter(|it| it.numel() > 0).map(|it| (TENSOR_TAG, it)));
         let begin = |group: &ProcessGroup| {
             messages
                 .into_iter()
                 .map(|(tag, tensor)| group.send(tensor, to, tag))
                 .collect::<std::result::Result<_, _>>()
         };
-        let works = self.on_peers(begin)?.map_err(|error| self.undelivered(to, header, error))?;
-        self.core.sent.borrow_mut().push_back(Sent { to, header: header.clone(), works });
+        let works = self.on_peers(begin)?.map_err(|error| self.undelivered(to, &header, error))?;
+        self.core.sent.borrow_mut().push_back(Sent { to, header, works });
+        self.shrink(room)
+    }
+
+    /// Waits until no more than `most` messages are under way.
+    fn shrink(&self, most: usize) -> Outcome<()> {
+        if self.core.sent.borrow().len() > most {
+            self.core.ledger.held_back();
+        }
+        while self.core.sent.borrow().len() > most {
+            self.settle()?;
+        }
         Ok(())
     }
 
@@ -99,7 +122,7 @@ impl GlooTransport {
         let Some(Sent { to, header, works }) = oldest else { return Ok(()) };
         let what = format!("rank {to} to take {header}");
         let _waiting = self.core.scene.wait(&what);
-        let deadline = Instant::now() + self.core.limits.step;
+        let deadline = Instant::now() + self.core.limit();
         let taken = works.iter().try_for_each(|work| work.wait(left(deadline)));
         taken.map_err(|error| self.undelivered(to, &header, error))
     }
@@ -110,7 +133,7 @@ impl GlooTransport {
     }
 
     fn explained(&self, what: &dyn fmt::Display, peer: usize, error: C10dError) -> Failure {
-        let wait = Wait { what, limit: self.core.limits.step, suspects: vec![peer], entered: None };
+        let wait = Wait { what, limit: self.core.limit(), suspects: vec![peer], entered: None };
         self.core.marks.explain(&wait, error)
     }
 
@@ -118,17 +141,19 @@ impl GlooTransport {
         check::peer(self.core.rank, self.core.world, from)?;
         let what = format!("{expect} from rank {from}");
         let _waiting = self.core.scene.wait(&what);
-        let deadline = Instant::now() + self.core.limits.step;
+        let deadline = Instant::now() + self.core.limit();
         let words = |count, tag| {
             let into = Tensor::f_zeros([count], (Dtype::Int64, Device::Cpu))?;
             let posted = self.on_peers(|group| group.recv(into.shallow_clone(), from, tag))?;
             let done = posted.and_then(|work| work.wait(left(deadline)));
             done.map(|()| into).map_err(|error| self.explained(&what, from, error))
         };
-        let found = self.header(from, words)?;
-        check::header(from, self.core.rank, expect, &found)?;
-        let zeros = expect.shapes.iter().map(|shape| Tensor::f_zeros(shape, (Dtype::Float, Device::Cpu)));
-        let tensors = zeros.collect::<std::result::Result<Vec<_>, _>>()?;
+        let found = self.label(from, words)?;
+        let order = Order { due: self.core.received.next(from), found: found.number };
+        check::header(from, self.core.rank, expect, &found.header, order)?;
+        let buffers = expect.shapes.iter().map(|shape| Tensor::f_empty(shape, (expect.dtype, Device::Cpu)));
+        let tensors = buffers.collect::<std::result::Result<Vec<_>, _>>()?;
+        tensors.iter().zip(&found.tails).try_for_each(|(tensor, tail)| wire::unlike(tensor, *tail))?;
         let post = |group: &ProcessGroup| {
             let full = tensors.iter().filter(|tensor| tensor.numel() > 0);
             full.map(|tensor| group.recv(tensor.shallow_clone(), from, TENSOR_TAG))
@@ -136,11 +161,26 @@ impl GlooTransport {
         };
         let works = self.on_peers(post)?;
         let done = works.and_then(|works| works.iter().try_for_each(|work| work.wait(left(deadline))));
-        done.map(|()| tensors).map_err(|error| self.explained(&what, from, error))
+        done.map_err(|error| self.explained(&what, from, error))?;
+        self.whole(from, &found, &tensors)?;
+        self.core.ledger.received(&tensors);
+        Ok(tensors)
     }
 
-    /// Receives a header, by `words`, which receives so many of them under a tag.
-    fn header(&self, from: usize, words: impl Fn(i64, i32) -> Outcome<Tensor>) -> Outcome<Header> {
+    /// Whether all bytes came.
+    fn whole(&self, from: usize, label: &wire::Label, tensors: &[Tensor]) -> Outcome<()> {
+        for (at, (tensor, tail)) in tensors.iter().zip(&label.tails).enumerate() {
+            if wire::tail(tensor)? != *tail {
+                let (to, header) = (self.core.rank, Box::new(label.header.clone()));
+                let found = format!("tensor {at} of them ends before its last element");
+                return Err(Failure::Cut { from, to, header, found });
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives a label, by `words`, which receives so many of them under a tag.
+    fn label(&self, from: usize, words: impl Fn(i64, i32) -> Outcome<Tensor>) -> Outcome<wire::Label> {
         let garbled = |why| Failure::Garbled { from, to: self.core.rank, why };
         let mut fixed = [0; wire::WORDS];
         words(i64::try_from(wire::WORDS).unwrap_or(0), HEADER_TAG)?.f_copy_data(&mut fixed, wire::WORDS)?;
@@ -162,6 +202,9 @@ impl GlooTransport {
     }
 
     fn drain(&self) -> Outcome<()> {
+        if let Some((to, parcel)) = self.core.outbox.rest() {
+            self.hand_over(to, parcel)?;
+        }
         while !self.core.sent.borrow().is_empty() {
             self.settle()?;
         }
@@ -202,6 +245,14 @@ impl Transport for GlooTransport {
 
     fn flush(&self) -> Result<()> {
         self.core.guarded(|| self.drain())
+    }
+
+    fn starting(&self, starting: bool) {
+        self.core.starting.set(starting);
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.core.ledger.read(self.core.sent.borrow().len())
     }
 
     fn note(&self, action: &dyn fmt::Display) {

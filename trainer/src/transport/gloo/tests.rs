@@ -5,6 +5,7 @@ use std::{
     env,
     net::TcpListener,
     process::{Child, Command, Output, Stdio},
+    sync::Barrier,
     thread,
 };
 
@@ -14,8 +15,8 @@ use crate::{
     mesh::MeshShape,
     torch::c10d::{self, Status, Store},
     transport::{
-        Kind, Limits, Purpose,
-        conformance::{self, Case},
+        Kind, Limits, Mode, Purpose,
+        conformance::{self, Case, Tampered},
     },
 };
 
@@ -37,9 +38,16 @@ fn served() -> (Store, u16) {
 
 fn run<T: Send>(world: usize, limits: &Limits, act: impl Fn(&GlooTransport) -> T + Sync) -> Vec<T> {
     let (_store, port) = served();
-    let act = &act;
+    // Who leaves before the others have connected is gone for them.
+    let (act, all) = (&act, &Barrier::new(world));
     thread::scope(|scope| {
-        let rank = |rank| move || act(&rendezvous(&ranks(rank, world, port), limits).unwrap());
+        let rank = |rank| {
+            move || {
+                let joined = rendezvous(&ranks(rank, world, port), limits).unwrap();
+                all.wait();
+                act(&joined)
+            }
+        };
         let threads: Vec<_> = (0..world).map(|index| scope.spawn(rank(index))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     })
@@ -63,6 +71,22 @@ fn purpose(text: &str) -> Purpose {
 fn gloo_ranks_pass_every_conformance_case() {
     for case in conformance::cases() {
         check(&case, &limits(case.step.unwrap_or(Duration::from_secs(60))));
+    }
+}
+
+#[test]
+fn gloo_ranks_in_sync_mode_pass_every_case_that_needs_no_buffers() {
+    for case in conformance::cases_in_sync() {
+        let step = case.step.unwrap_or(Duration::from_secs(60));
+        check(&case, &Limits { mode: Mode::Sync, ..limits(step) });
+    }
+}
+
+#[test]
+fn gloo_ranks_name_every_message_that_goes_wrong() {
+    for Tampered { tamper, case } in conformance::tampered() {
+        let step = case.step.unwrap_or(Duration::from_secs(60));
+        check(&case, &Limits { tamper: Some(tamper), ..limits(step) });
     }
 }
 
@@ -210,7 +234,14 @@ fn every_rank_that_gives_up_writes_its_scene() {
         if rank.rank() == 1 {
             return thread::sleep(Duration::from_secs(2));
         }
-        let expect = Header { step: 3, stage: 0, microbatch: 2, kind: Kind::Backward, shapes: vec![] };
+        let expect = Header {
+            step: 3,
+            stage: 0,
+            microbatch: 2,
+            kind: Kind::Backward,
+            shapes: vec![],
+            dtype: Dtype::Float,
+        };
         let error = rank.recv(1, &expect).unwrap_err();
         assert!(error.to_string().contains("F0 on rank 1"), "what the stuck rank does: {error}");
     });

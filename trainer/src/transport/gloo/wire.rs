@@ -5,16 +5,58 @@
 //! header claims never makes the receiver allocate more than [`MOST_WORDS`] before the header is compared with the
 //! expected one.
 
-use crate::transport::{Header, Kind};
+use tch::{Kind as Dtype, Tensor};
+
+use crate::transport::{DTYPES, Header, Kind, failure::Outcome};
 
 /// Words of the fixed header.
 pub(super) const WORDS: usize = 32;
 /// Words of shapes that fit into it.
-const INLINE: usize = WORDS - 7;
+const INLINE: usize = WORDS - HEAD;
+/// Words before the shapes.
+const HEAD: usize = 9;
 /// Most words of shapes: a million extents.
 const MOST_WORDS: usize = 1 << 20;
-/// Says "a header, version 1".
-const MAGIC: i64 = 0x636b_7074_6864_7231;
+/// Says "a header, version 2".
+const MAGIC: i64 = 0x636b_7074_6864_7232;
+
+/// What goes before the tensors of a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Label {
+    /// What it carries.
+    pub(super) header: Header,
+    /// Its number among the messages of its sender to its receiver.
+    pub(super) number: u64,
+    /// The last element of each tensor, see [`tail`].
+    pub(super) tails: Vec<i64>,
+}
+
+/// The bits of a tensor's last element, the rest of the word 0; 0 for none. gloo does not say how many bytes came: the
+/// receiver puts other bits where the last element goes, and finds these there unless the message was cut short.
+pub(super) fn tail(tensor: &Tensor) -> Outcome<i64> {
+    let mut bytes = [0; 8];
+    if let Some(last) = last(tensor)? {
+        last.f_copy_data_u8(&mut bytes, 1)?;
+    }
+    Ok(i64::from_le_bytes(bytes))
+}
+
+/// Puts other bits than `tail` where the last element of `tensor` goes.
+pub(super) fn unlike(tensor: &Tensor, tail: i64) -> Outcome<()> {
+    if let Some(mut last) = last(tensor)? {
+        let bytes = (!tail).to_le_bytes();
+        let bytes = bytes.get(..tensor.kind().elt_size_in_bytes()).unwrap_or(&bytes);
+        last.f_copy_(&Tensor::f_from_data_size(bytes, &[1], tensor.kind())?)?;
+    }
+    Ok(())
+}
+
+/// The last element of a contiguous tensor, as a view.
+fn last(tensor: &Tensor) -> Outcome<Option<Tensor>> {
+    let count = i64::try_from(tensor.numel()).unwrap_or(0);
+    let view = |at| tensor.f_view([-1_i64].as_slice())?.f_narrow(0, at, 1);
+    Ok((count > 0).then(|| view(count - 1)).transpose()?)
+}
 
 /// A header as it goes over the wire.
 #[derive(Debug, PartialEq, Eq)]
@@ -26,11 +68,13 @@ pub(super) struct Packed {
 }
 
 /// Writes a header, or says why it can't be.
-pub(super) fn pack(header: &Header) -> Result<Packed, String> {
+pub(super) fn pack(label: &Label) -> Result<Packed, String> {
+    let Label { header, number, tails } = label;
     let mut words = Vec::new();
-    for shape in &header.shapes {
+    for (shape, tail) in header.shapes.iter().zip(tails) {
         words.push(word(shape.len())?);
         words.extend(shape);
+        words.push(*tail);
     }
     if words.len() > MOST_WORDS {
         return Err(format!("its shapes take {} words, and {MOST_WORDS} are allowed", words.len()));
@@ -39,7 +83,9 @@ pub(super) fn pack(header: &Header) -> Result<Packed, String> {
         Kind::Forward => 0,
         Kind::Backward => 1,
     };
-    let head = [
+    let dtype = DTYPES.iter().position(|known| *known == header.dtype);
+    let dtype = dtype.ok_or_else(|| format!("{:?} can't be sent", header.dtype))?;
+    let head: [i64; HEAD] = [
         MAGIC,
         header.step.cast_signed(),
         word(header.stage)?,
@@ -47,6 +93,8 @@ pub(super) fn pack(header: &Header) -> Result<Packed, String> {
         kind,
         word(header.shapes.len())?,
         word(words.len())?,
+        number.cast_signed(),
+        word(dtype)?,
     ];
     let inline = if words.len() <= INLINE { &words[..] } else { &[] };
     let mut fixed = [0; WORDS];
@@ -70,8 +118,8 @@ pub(super) fn rest(fixed: &[i64; WORDS]) -> Result<usize, String> {
 }
 
 /// Reads a header of which `rest` is the second message.
-pub(super) fn unpack(fixed: &[i64; WORDS], rest: &[i64]) -> Result<Header, String> {
-    let [_, step, stage, microbatch, kind, tensors, words, inline @ ..] = fixed;
+pub(super) fn unpack(fixed: &[i64; WORDS], rest: &[i64]) -> Result<Label, String> {
+    let [_, step, stage, microbatch, kind, tensors, words, count_, dtype, inline @ ..] = fixed;
     let kind = match kind {
         0 => Kind::Forward,
         1 => Kind::Backward,
@@ -80,23 +128,31 @@ pub(super) fn unpack(fixed: &[i64; WORDS], rest: &[i64]) -> Result<Header, Strin
     let count = number(*words, "words of shapes")?;
     let words = if count <= INLINE { inline.get(..count) } else { Some(rest) };
     let words = words.filter(|words| words.len() == count).ok_or("its shapes are cut short")?;
-    let shapes = shapes(words, number(*tensors, "tensors")?)?;
+    let (shapes, tails) = shapes(words, number(*tensors, "tensors")?)?;
     let (stage, microbatch) = (number(*stage, "stage")?, number(*microbatch, "microbatch")?);
-    Ok(Header { step: step.cast_unsigned(), stage, microbatch, kind, shapes })
+    let known: Option<&Dtype> = DTYPES.get(number(*dtype, "dtype")?);
+    let dtype = *known.ok_or_else(|| format!("its dtype is {dtype}"))?;
+    let header = Header { step: step.cast_unsigned(), stage, microbatch, kind, shapes, dtype };
+    Ok(Label { header, number: count_.cast_unsigned(), tails })
 }
 
-fn shapes(mut words: &[i64], tensors: usize) -> Result<Vec<Vec<i64>>, String> {
-    let mut found = Vec::new();
+type Shapes = (Vec<Vec<i64>>, Vec<i64>);
+
+fn shapes(mut words: &[i64], tensors: usize) -> Result<Shapes, String> {
+    let (mut found, mut tails) = (Vec::new(), Vec::new());
     while let Some((rank, others)) = words.split_first() {
-        let shape = others.get(..number(*rank, "dimensions")?).ok_or("a shape is cut short")?;
+        let dimensions = number(*rank, "dimensions")?;
+        let (shape, others) = others.split_at_checked(dimensions).ok_or("a shape is cut short")?;
+        let (tail, others) = others.split_first().ok_or("a shape is cut short")?;
         if shape.iter().any(|extent| *extent < 0) {
             return Err(format!("a shape is {shape:?}"));
         }
         found.push(shape.to_vec());
-        words = &others[shape.len()..];
+        tails.push(*tail);
+        words = others;
     }
     if found.len() == tensors {
-        Ok(found)
+        Ok((found, tails))
     } else {
         Err(format!("{} shapes for {tensors} tensors", found.len()))
     }
@@ -118,18 +174,22 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_header_comes_back_as_it_was(
+        fn a_label_comes_back_as_it_was(
             step: u64,
+            number: u64,
             stage in 0_usize..99,
             microbatch in 0_usize..9999,
             forward: bool,
-            shapes in prop::collection::vec(prop::collection::vec(0_i64..1 << 40, 0..6), 0..12),
+            dtype in 0_usize..DTYPES.len(),
+            shapes in prop::collection::vec((prop::collection::vec(0_i64..1 << 40, 0..6), any::<i64>()), 0..12),
         ) {
             let kind = if forward { Kind::Forward } else { Kind::Backward };
-            let header = Header { step, stage, microbatch, kind, shapes };
-            let packed = pack(&header).unwrap();
+            let (shapes, tails) = shapes.into_iter().unzip();
+            let header = Header { step, stage, microbatch, kind, shapes, dtype: DTYPES[dtype] };
+            let label = Label { header, number, tails };
+            let packed = pack(&label).unwrap();
             prop_assert_eq!(rest(&packed.fixed).unwrap(), packed.rest.len());
-            prop_assert_eq!(unpack(&packed.fixed, &packed.rest).unwrap(), header);
+            prop_assert_eq!(unpack(&packed.fixed, &packed.rest).unwrap(), label);
         }
 
         #[test]
@@ -140,11 +200,31 @@ mod tests {
             let mut fixed = [MAGIC; WORDS];
             fixed[1..].copy_from_slice(&tail);
             if rest(&fixed).is_ok_and(|words| words == after.len())
-                && let Ok(header) = unpack(&fixed, &after)
+                && let Ok(label) = unpack(&fixed, &after)
             {
-                prop_assert_eq!(header.shapes.len(), usize::try_from(fixed[5]).unwrap());
+                prop_assert_eq!(label.header.shapes.len(), usize::try_from(fixed[5]).unwrap());
             }
         }
+    }
+
+    #[test]
+    fn every_cut_of_a_tensor_shows_at_its_end() {
+        for dtype in DTYPES {
+            let whole = Tensor::arange(5, (dtype, tch::Device::Cpu)) - 2;
+            let (mut bytes, size) = (vec![0; whole.numel() * dtype.elt_size_in_bytes()], whole.numel());
+            whole.copy_data_u8(&mut bytes, size);
+            let stated = tail(&whole).unwrap();
+            for cut in 0..=bytes.len() {
+                let buffer = whole.zeros_like();
+                unlike(&buffer, stated).unwrap();
+                let mut found = vec![0; bytes.len()];
+                buffer.copy_data_u8(&mut found, size);
+                found[..bytes.len() - cut].copy_from_slice(&bytes[..bytes.len() - cut]);
+                let came = Tensor::from_data_size(&found, &[5], dtype);
+                assert_eq!(tail(&came).unwrap() == stated, cut == 0, "{dtype:?}, {cut} bytes missing");
+            }
+        }
+        assert_eq!(tail(&Tensor::zeros([0, 2], (Dtype::Float, tch::Device::Cpu))).unwrap(), 0);
     }
 
     #[test]

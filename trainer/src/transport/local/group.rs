@@ -146,7 +146,7 @@ impl LocalGroup {
     fn tensors(&self, operation: &'static str, purpose: &Purpose, mine: &Tensor) -> Outcome<Vec<Tensor>> {
         let act = Act { operation, purpose: purpose.clone() };
         let gift = Gift::Tensor(mine.f_contiguous()?.f_detach()?);
-        self.meet(&act, gift, self.shared.limits.step, |given| {
+        self.meet(&act, gift, self.shared.limit(self.rank()), |given| {
             Ok(given.iter().filter_map(Option::as_ref).filter_map(Gift::tensor).collect())
         })
     }
@@ -177,7 +177,7 @@ impl LocalGroup {
         let act = Act { operation: "exchange", purpose: purpose.clone() };
         let gift = Gift::Parts(parts.collect::<Result<_, _>>()?);
         let mut found = Vec::with_capacity(self.members.len());
-        self.meet(&act, gift, self.shared.limits.step, |given| {
+        self.meet(&act, gift, self.shared.limit(self.rank()), |given| {
             found.extend(given.iter_mut().flatten().filter_map(|gift| gift.part(self.index)));
             Ok(())
         })?;
@@ -212,9 +212,10 @@ impl LocalGroup {
 
     fn bytes(&self, purpose: &Purpose, mine: &[u8]) -> Outcome<Vec<Vec<u8>>> {
         let act = Act { operation: "all_gather_bytes", purpose: purpose.clone() };
-        let found = self.meet(&act, Gift::Bytes(Arc::from(mine)), self.shared.limits.step, |given| {
-            Ok(given.iter().filter_map(Option::as_ref).filter_map(Gift::bytes).collect::<Vec<_>>())
-        })?;
+        let found =
+            self.meet(&act, Gift::Bytes(Arc::from(mine)), self.shared.limit(self.rank()), |given| {
+                Ok(given.iter().filter_map(Option::as_ref).filter_map(Gift::bytes).collect::<Vec<_>>())
+            })?;
         Ok(found.iter().map(|bytes| bytes.to_vec()).collect())
     }
 

@@ -3,6 +3,7 @@
 //! One lock guards all that ranks share; no tensor is read under it, and each rank is woken by a bell of its own.
 //!
 //! Invariants:
+//! - of a rank's messages, as many are under way when `send` returns as [`Limits`] allow;
 //! - a message is a handle until it is received; [`recv`](crate::transport::Transport::recv) copies, then the message
 //!   counts as taken. So after `flush` both sides may do with their tensors whatever they like, as with any transport;
 //! - collectives pass handles: what `all_gather` and `exchange` return *is* the giver's tensor. Receivers only read it
@@ -22,11 +23,13 @@ use tch::Tensor;
 
 use self::{
     group::LocalGroup,
-    world::{Letter, Shared, Wait},
+    world::{Shared, State, Wait},
 };
 use super::{
-    Group, Header, Limits, Transport, check,
-    failure::{Failure, Outcome, Peer},
+    Group, Header, Limits, Traffic, Transport, check,
+    failure::{Failure, Order, Outcome, Peer},
+    tamper::{Numbers, Outbox, Parcel},
+    traffic::Ledger,
 };
 use crate::Result;
 
@@ -40,7 +43,7 @@ impl World {
     #[must_use]
     pub fn new(ranks: usize, limits: Limits) -> Vec<LocalTransport> {
         let shared = Arc::new(Shared::new(ranks, limits));
-        (0..ranks).map(|rank| LocalTransport { rank, shared: Arc::clone(&shared) }).collect()
+        (0..ranks).map(|rank| LocalTransport::new(rank, &shared)).collect()
     }
 }
 
@@ -48,42 +51,79 @@ impl World {
 pub struct LocalTransport {
     rank: usize,
     shared: Arc<Shared>,
+    outbox: Outbox,
+    received: Numbers,
+    ledger: Ledger,
 }
 
 impl LocalTransport {
+    fn new(rank: usize, shared: &Arc<Shared>) -> Self {
+        let (shared, limits) = (Arc::clone(shared), &shared.limits);
+        let (outbox, ledger) = (Outbox::new(rank, limits.tamper), Ledger::new(limits.room()));
+        Self { rank, outbox, ledger, received: Numbers::default(), shared }
+    }
+
     fn deliver(&self, to: usize, header: &Header, tensors: &[Tensor]) -> Outcome<()> {
         check::peer(self.rank, self.size(), to)?;
         check::message(header, tensors)?;
         let tensors = tensors.iter().map(Tensor::f_detach).collect::<Result<Vec<_>, _>>()?;
+        let parcels = self.outbox.pass(to, header, tensors)?;
+        parcels.into_iter().try_for_each(|parcel| self.hand_over(to, parcel))
+    }
+
+    /// Puts a parcel into the receiver's mail, where there is room; in [`super::Mode::Sync`] also waits until it is taken.
+    fn hand_over(&self, to: usize, parcel: Parcel) -> Outcome<()> {
+        let room = self.shared.limits.room();
+        let what = format!("rank {to} to take {}", parcel.header);
+        self.shrink(&what, room.saturating_sub(1))?;
         let mut state = self.shared.lock();
         state.whole(self.rank)?;
         if let Some(why) = state.left(to) {
-            let what = format!("rank {to} to take {header}");
             return Err(Failure::Gone { rank: self.rank, what, peer: Peer::Rank(to), why });
         }
-        state.post(self.rank, to, Letter { header: header.clone(), tensors });
+        self.ledger.sent(&parcel.tensors, state.under_way(self.rank) + 1);
+        state.post(self.rank, to, parcel);
         drop(state);
         self.shared.ring(to);
-        Ok(())
+        self.shrink(&what, room)
+    }
+
+    /// Waits until no more than `most` messages of this rank are under way.
+    fn shrink(&self, what: &dyn fmt::Display, most: usize) -> Outcome<()> {
+        if self.shared.lock().under_way(self.rank) <= most {
+            return Ok(());
+        }
+        self.ledger.held_back();
+        self.until(what, most)
+    }
+
+    fn until(&self, what: &dyn fmt::Display, most: usize) -> Outcome<()> {
+        let wait = Wait { rank: self.rank, what, limit: self.shared.limit(self.rank) };
+        let holders = |state: &State| state.holders(self.rank);
+        self.shared.wait(&wait, |state| Ok((state.under_way(self.rank) <= most).then_some(())), holders)
     }
 
     fn take(&self, from: usize, expect: &Header) -> Outcome<Vec<Tensor>> {
         check::peer(self.rank, self.size(), from)?;
         let what = format_args!("{expect} from rank {from}");
-        let wait = Wait { rank: self.rank, what: &what, limit: self.shared.limits.step };
-        let letter = self.shared.wait(&wait, |state| Ok(state.next(from, self.rank)), |_| vec![from])?;
-        check::header(from, self.rank, expect, &letter.header)?;
-        let tensors = letter.tensors.iter().map(Tensor::f_detach_copy).collect::<Result<Vec<_>, _>>();
+        let wait = Wait { rank: self.rank, what: &what, limit: self.shared.limit(self.rank) };
+        let Parcel { number, header, tensors } =
+            self.shared.wait(&wait, |state| Ok(state.next(from, self.rank)), |_| vec![from])?;
+        let order = Order { due: self.received.next(from), found: number };
+        check::header(from, self.rank, expect, &header, order)?;
+        check::whole(from, self.rank, &header, &tensors)?;
+        let tensors = tensors.iter().map(Tensor::f_detach_copy).collect::<Result<Vec<_>, _>>()?;
+        self.ledger.received(&tensors);
         self.shared.lock().taken(from, self.rank);
         self.shared.ring(from);
-        Ok(tensors?)
+        Ok(tensors)
     }
 
     fn drain(&self) -> Outcome<()> {
-        let what = "what it sent to be taken";
-        let wait = Wait { rank: self.rank, what: &what, limit: self.shared.limits.step };
-        let holders = |state: &world::State| state.holders(self.rank);
-        self.shared.wait(&wait, |state| Ok(state.holders(self.rank).is_empty().then_some(())), holders)
+        if let Some((to, parcel)) = self.outbox.rest() {
+            self.hand_over(to, parcel)?;
+        }
+        self.until(&"what it sent to be taken", 0)
     }
 
     fn found(&self, name: &str, members: &[usize]) -> Outcome<LocalGroup> {
@@ -118,6 +158,14 @@ impl Transport for LocalTransport {
 
     fn flush(&self) -> Result<()> {
         self.shared.guarded(self.rank, self.drain())
+    }
+
+    fn starting(&self, starting: bool) {
+        self.shared.starting(self.rank, starting);
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.ledger.read(self.shared.lock().under_way(self.rank))
     }
 
     fn note(&self, action: &dyn fmt::Display) {

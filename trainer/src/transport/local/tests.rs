@@ -7,8 +7,8 @@ use crate::{
     ErrorKind,
     mesh::MeshShape,
     transport::{
-        Purpose,
-        conformance::{self, Case},
+        Mode, Purpose,
+        conformance::{self, Case, Tampered},
     },
 };
 
@@ -21,9 +21,9 @@ fn run<T: Send>(ranks: usize, limits: Limits, act: impl Fn(&LocalTransport) -> T
     })
 }
 
-fn check(case: &Case) {
+fn check(case: &Case, limits: Limits) {
     let step = case.step.unwrap_or(Duration::from_secs(60));
-    let limits = Limits { start: Duration::from_secs(60), step, ..Limits::default() };
+    let limits = Limits { start: Duration::from_secs(60), step, ..limits };
     for (rank, outcome) in run(case.ranks, limits, |rank| (case.run)(rank)).into_iter().enumerate() {
         outcome.unwrap_or_else(|error| panic!("{}: rank {rank}: {error:?}", case.name));
     }
@@ -31,7 +31,51 @@ fn check(case: &Case) {
 
 #[test]
 fn local_ranks_pass_every_conformance_case() {
-    conformance::cases().iter().for_each(check);
+    conformance::cases().iter().for_each(|case| check(case, Limits::default()));
+    let one = Limits { buffers: 1, ..Limits::default() };
+    check(
+        &Case {
+            ranks: 2,
+            ..*conformance::cases().iter().find(|case| case.name.contains("pile up")).unwrap()
+        },
+        one,
+    );
+}
+
+#[test]
+fn local_ranks_in_sync_mode_pass_every_case_that_needs_no_buffers() {
+    let limits = Limits { mode: Mode::Sync, ..Limits::default() };
+    conformance::cases_in_sync().iter().for_each(|case| check(case, limits.clone()));
+}
+
+#[test]
+fn local_ranks_name_every_message_that_goes_wrong() {
+    for Tampered { tamper, case } in conformance::tampered() {
+        check(&case, Limits { tamper: Some(tamper), ..Limits::default() });
+    }
+}
+
+#[test]
+fn waits_are_as_long_as_the_start_limit_until_the_first_step_is_over() {
+    let limits =
+        Limits { start: Duration::from_millis(1500), step: Duration::from_millis(100), ..Limits::default() };
+    let took = run(2, limits, |rank| {
+        let group = rank.group("world", &[0, 1]).unwrap();
+        let barrier = |what: &str| group.barrier(&Purpose(what.to_owned()));
+        rank.starting(true);
+        if rank.rank() == 1 {
+            thread::sleep(Duration::from_millis(600));
+            barrier("first step").unwrap();
+            return thread::sleep(Duration::from_millis(800));
+        }
+        barrier("first step").unwrap();
+        rank.starting(false);
+        let since = std::time::Instant::now();
+        let error = barrier("second step").unwrap_err();
+        assert!(error.to_string().contains("waited 0.1 s"), "{error}");
+        assert!(since.elapsed() < Duration::from_millis(700), "{:?}", since.elapsed());
+    });
+    assert_eq!(took.len(), 2);
 }
 
 #[test]

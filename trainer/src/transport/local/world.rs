@@ -6,27 +6,23 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     fmt,
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
-
-use tch::Tensor;
 
 use super::group::Room;
 use crate::{
     Result,
     transport::{
-        Header, Limits,
+        Limits,
         failure::{Failure, Missing, Outcome, Peer},
         scene::Scene,
+        tamper::Parcel,
     },
 };
-
-/// A message that has not been received.
-pub(super) struct Letter {
-    pub(super) header: Header,
-    pub(super) tensors: Vec<Tensor>,
-}
 
 /// Who waits, for what, how long.
 pub(super) struct Wait<'a> {
@@ -44,6 +40,8 @@ pub(super) struct Shared {
     state: Mutex<State>,
     bells: Vec<Condvar>,
     scenes: Vec<Scene>,
+    /// Whether each rank is starting.
+    starting: Vec<AtomicBool>,
 }
 
 /// What the lock guards.
@@ -51,7 +49,7 @@ pub(super) struct Shared {
 pub(super) struct State {
     broken: Option<(usize, String)>,
     left: BTreeMap<usize, String>,
-    mail: BTreeMap<(usize, usize), VecDeque<Letter>>,
+    mail: BTreeMap<(usize, usize), VecDeque<Parcel>>,
     /// Messages that were sent and not taken yet, by sender and receiver.
     untaken: BTreeMap<(usize, usize), usize>,
     pub(super) rooms: BTreeMap<RoomKey, Room>,
@@ -65,7 +63,18 @@ impl Shared {
         let scene = |rank| Scene::new(rank, started, limits.scene_actions, limits.dump.clone());
         let scenes = (0..ranks).map(scene).collect();
         let bells = (0..ranks).map(|_| Condvar::new()).collect();
-        Self { limits, state: Mutex::default(), bells, scenes }
+        let starting = (0..ranks).map(|_| AtomicBool::new(false)).collect();
+        Self { limits, state: Mutex::default(), bells, scenes, starting }
+    }
+
+    /// Whether `rank` is starting.
+    pub(super) fn starting(&self, rank: usize, starting: bool) {
+        self.starting[rank].store(starting, Ordering::Relaxed);
+    }
+
+    /// How long a wait of `rank` may last now.
+    pub(super) fn limit(&self, rank: usize) -> Duration {
+        self.limits.wait(self.starting[rank].load(Ordering::Relaxed))
     }
 
     pub(super) const fn size(&self) -> usize {
@@ -169,12 +178,12 @@ impl State {
         })
     }
 
-    pub(super) fn post(&mut self, from: usize, to: usize, letter: Letter) {
-        self.mail.entry((from, to)).or_default().push_back(letter);
+    pub(super) fn post(&mut self, from: usize, to: usize, parcel: Parcel) {
+        self.mail.entry((from, to)).or_default().push_back(parcel);
         *self.untaken.entry((from, to)).or_default() += 1;
     }
 
-    pub(super) fn next(&mut self, from: usize, to: usize) -> Option<Letter> {
+    pub(super) fn next(&mut self, from: usize, to: usize) -> Option<Parcel> {
         self.mail.get_mut(&(from, to))?.pop_front()
     }
 
@@ -182,6 +191,11 @@ impl State {
         if let Some(count) = self.untaken.get_mut(&(from, to)) {
             *count = count.saturating_sub(1);
         }
+    }
+
+    /// Messages of `from` that have not been taken.
+    pub(super) fn under_way(&self, from: usize) -> usize {
+        self.untaken.range((from, 0)..=(from, usize::MAX)).map(|(_, count)| *count).sum()
     }
 
     /// Ranks that have not taken what `from` sent.

@@ -20,8 +20,12 @@ pub(super) fn run(options: &Train) -> Result<u8> {
         return super::print(&resolved.to_toml()?);
     }
     let ranks = Ranks::from_env()?;
-    let stop = stop_on_signals()?;
-    let summary = run::train(resolved, &ranks, &Terms { stop, restart: u64::from(ranks.restart) })?;
+    let terms = Terms { stop: stop_on_signals()?, restart: u64::from(ranks.restart) };
+    if resolved.config.debug.is_virtual() {
+        let rehearsal = run::rehearse(&resolved, &ranks, &terms)?;
+        return if ranks.rank == 0 { super::print(&rehearsal.to_string()) } else { Ok(exit::DONE.number) };
+    }
+    let summary = run::train(resolved, &ranks, &terms)?;
     Ok(match summary.ended {
         Ended::Done => exit::DONE.number,
         Ended::Stopped => exit::TERMINATED.number,
