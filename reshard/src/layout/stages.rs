@@ -4,19 +4,20 @@
 //! (`pp:layers@0`). Experts are counted here too, layer by layer, since the part of `ep` that has one depends on how many
 //! there are.
 //!
-//! Invariant of [`Stages`]: stages are contiguous in layer order and none is without a layer, unless the model has no
-//! layers at all.
+//! Invariant of [`Stages`]: stages are contiguous in layer order, and none but the first and the last (which have embedding
+//! and head) is without a layer, unless the model has no layers at all.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
-use fqn::{Registry, TensorId};
+use fqn::{Entry, Registry, StageRule, TensorId};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 mod weights;
 
 use weights::{Weights, even};
 
-/// How layers are split over stages. Text: `auto`, `weights`, or numbers of layers: `8,8,8,8`.
+/// How layers are split over stages. Text: `auto`, `weights`, numbers of layers: `8,8,8,8`, or those with the rank of each
+/// stage: `8@0,8@1,8@1,8@0`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub enum StageSplit {
     /// Contiguous and as even as can be; the first stages take one more.
@@ -24,15 +25,19 @@ pub enum StageSplit {
     Auto,
     /// So many layers on each stage.
     Explicit(Vec<u64>),
+    /// So many layers on each stage, and its coordinate on `pp`: ranks that run several stages each.
+    Placed(Vec<(u64, u64)>),
     /// Contiguous, the heaviest stage as light as can be in bytes; embeddings count on the first stage, final norm and
     /// head on the last.
     Weights,
 }
 
-/// The stage of every layer.
+/// The stage of every layer: its coordinate on `pp`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stages {
     count: u64,
+    /// Where the first and the last stage are.
+    ends: (u64, u64),
     of_layer: BTreeMap<u32, u64>,
     /// First layer and number of layers of each stage; of none where there are no layers.
     spans: Vec<(u32, u64)>,
@@ -44,7 +49,9 @@ pub struct Stages {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StageError {
     /// Neither a keyword nor numbers.
-    #[error("{0:?} is no stage split; write `auto`, `weights`, or layers per stage: `8,8,8,8`")]
+    #[error(
+        "{0:?} is no stage split; write `auto`, `weights`, layers per stage: `8,8,8,8`, or with the stage's rank: `8@0,8@1,8@1,8@0`"
+    )]
     Text(String),
     /// More stages than layers.
     #[error("{layers} layers do not fill {stages} pipeline stages; pp can be at most {layers}")]
@@ -82,9 +89,19 @@ pub enum StageError {
         /// Extent of its dimension of layers.
         layers: u64,
     },
-    /// An explicit split with a stage of no layers.
+    /// An explicit split with a stage of nothing: only the first and the last have anything but layers.
     #[error("stage split {0} leaves a stage without layers")]
     EmptyStage(String),
+    /// A stage on a rank that isn't there, or a rank without a stage.
+    #[error("stage split {split} on pp={ranks}: {why}")]
+    Placement {
+        /// The split.
+        split: String,
+        /// Ranks on `pp`.
+        ranks: u64,
+        /// What is wrong.
+        why: String,
+    },
 }
 
 /// Most layers that a stacked tensor may have: a bound on what a hostile shape can make a split allocate.
@@ -99,6 +116,7 @@ impl StageSplit {
         let weights = Weights::of(registry)?;
         let layers = weights.layers.len();
         let sizes = match self {
+            Self::Placed(stages) => return self.placed(stages, &weights, registry, count),
             _ if layers == 0 => Vec::new(),
             Self::Explicit(sizes) => self.checked(sizes, layers, count)?,
             _ if u64::try_from(layers).is_ok_and(|layers| layers < count) => {
@@ -114,7 +132,42 @@ impl StageSplit {
             of_layer
                 .extend(names.by_ref().map(|layer| (layer, stage)).take(usize::try_from(size).unwrap_or(0)));
         }
-        Ok(Stages { count, of_layer, spans, experts: experts(registry) })
+        Ok(Stages { count, ends: (0, count.saturating_sub(1)), of_layer, spans, experts: experts(registry) })
+    }
+
+    /// Layers of several stages on a rank: no tensor that stacks them can be cut so.
+    fn placed(
+        &self,
+        stages: &[(u64, u64)],
+        weights: &Weights,
+        registry: &Registry,
+        ranks: u64,
+    ) -> Result<Stages, StageError> {
+        let refused = |why: String| StageError::Placement { split: self.to_string(), ranks, why };
+        if let Some((stage, (_, rank))) = stages.iter().enumerate().find(|(_, (_, rank))| *rank >= ranks) {
+            return Err(refused(format!("stage {stage} is on rank {rank}, which isn't there")));
+        }
+        if let Some(idle) = (0..ranks).find(|rank| !stages.iter().any(|(_, on)| on == rank)) {
+            return Err(refused(format!("rank {idle} has no stage")));
+        }
+        let stacks = |entry: &&Entry| {
+            entry.placement.as_ref().is_some_and(|rule| matches!(rule.stage, StageRule::Layers(_)))
+        };
+        if let Some(stack) = registry.entries().iter().find(stacks) {
+            let why =
+                format!("{} stacks layers, which only go to stages in order, one on each rank", stack.id());
+            return Err(refused(why));
+        }
+        let sizes: Vec<u64> = stages.iter().map(|(size, _)| *size).collect();
+        let sizes = self.checked(&sizes, weights.layers.len(), sizes.len() as u64)?;
+        let mut names = weights.layers.keys().copied();
+        let mut of_layer = BTreeMap::new();
+        for (size, (_, rank)) in sizes.into_iter().zip(stages) {
+            of_layer
+                .extend(names.by_ref().map(|layer| (layer, *rank)).take(usize::try_from(size).unwrap_or(0)));
+        }
+        let ends = stages.first().zip(stages.last()).map_or((0, 0), |(first, last)| (first.1, last.1));
+        Ok(Stages { count: ranks, ends, of_layer, spans: Vec::new(), experts: experts(registry) })
     }
 
     fn checked(&self, sizes: &[u64], layers: usize, stages: u64) -> Result<Vec<u64>, StageError> {
@@ -123,7 +176,8 @@ impl StageSplit {
         if u64::try_from(sizes.len()) != Ok(stages) {
             return Err(StageError::Count { split, given: sizes.len(), stages });
         }
-        if sizes.contains(&0) {
+        let inner = sizes.get(1..sizes.len().saturating_sub(1)).unwrap_or_default();
+        if inner.contains(&0) {
             return Err(StageError::EmptyStage(split));
         }
         if u64::try_from(layers) != Ok(given) {
@@ -152,6 +206,12 @@ impl Stages {
         self.count
     }
 
+    /// Coordinates of the first and of the last stage.
+    #[must_use]
+    pub const fn ends(&self) -> (u64, u64) {
+        self.ends
+    }
+
     /// Stage of `layer`; `None` for a layer that isn't there.
     #[must_use]
     pub fn of(&self, layer: u32) -> Option<u64> {
@@ -177,11 +237,14 @@ impl Stages {
         self.experts.get(&layer).copied().unwrap_or(0)
     }
 
-    /// Number of layers on each stage.
+    /// Number of layers on each coordinate.
     #[must_use]
     pub fn sizes(&self) -> Vec<u64> {
-        let mut sizes: Vec<u64> = self.spans.iter().map(|(_, size)| *size).collect();
-        sizes.resize(usize::try_from(self.count).unwrap_or(sizes.len()), 0);
+        let mut sizes = vec![0; usize::try_from(self.count).unwrap_or(0)];
+        for stage in self.of_layer.values() {
+            let size = usize::try_from(*stage).ok().and_then(|stage| sizes.get_mut(stage));
+            size.into_iter().for_each(|size| *size += 1);
+        }
         sizes
     }
 }
@@ -192,6 +255,10 @@ impl fmt::Display for StageSplit {
             Self::Auto => f.pad("auto"),
             Self::Weights => f.pad("weights"),
             Self::Explicit(sizes) => f.pad(&sizes.iter().map(u64::to_string).collect::<Vec<_>>().join(",")),
+            Self::Placed(stages) => {
+                let each = stages.iter().map(|(size, rank)| format!("{size}@{rank}"));
+                f.pad(&each.collect::<Vec<_>>().join(","))
+            }
         }
     }
 }
@@ -202,6 +269,13 @@ impl FromStr for StageSplit {
         match text {
             "auto" => Ok(Self::Auto),
             "weights" => Ok(Self::Weights),
+            places if places.contains('@') => {
+                let number = |text: &str| text.trim().parse::<u64>().ok();
+                let place =
+                    |text: &str| text.split_once('@').and_then(|(size, on)| number(size).zip(number(on)));
+                let stages: Option<Vec<_>> = places.split(',').map(place).collect();
+                stages.map(Self::Placed).ok_or_else(|| StageError::Text(text.escape_default().to_string()))
+            }
             numbers => {
                 let sizes: Result<Vec<u64>, _> =
                     numbers.split(',').map(|number| number.trim().parse()).collect();

@@ -157,7 +157,7 @@ impl TensorLayout {
             |of: &Self| of.choices.iter().find(|(axis, _)| Some(*axis) == at).map(|(_, choice)| *choice);
         // On two stages, first and last are all of them.
         let all = |choice| match choice {
-            Some(Choice::Ends) if mesh.stages() == 2 => None,
+            Some(Choice::Pair(..)) if mesh.stages() == 2 => None,
             other => other,
         };
         all(stages(self)) == all(stages(other))
@@ -217,10 +217,10 @@ impl TensorLayout {
     /// Whether the rank at `coords` of `mesh` has a part, maybe an empty one, of the tensor.
     #[must_use]
     pub fn is_held_at(&self, mesh: &Mesh, coords: &[u64]) -> bool {
-        self.choices.iter().all(|&(axis, choice)| {
-            let extent = mesh.axes().get(axis).map_or(1, |&(_, extent)| extent);
-            coords.get(axis).is_some_and(|coord| choice.has(*coord, extent))
-        })
+        let inside = |axis: usize| axis < mesh.axes().len();
+        self.choices
+            .iter()
+            .all(|&(axis, choice)| inside(axis) && coords.get(axis).is_some_and(|coord| choice.has(*coord)))
     }
 
     /// Coordinates on the cuts, in cutting order, of piece number `piece`; the last cut is fastest.

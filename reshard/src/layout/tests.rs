@@ -163,11 +163,45 @@ fn stages_split_evenly_explicitly_or_by_weight() {
         ("auto", 3, 4, "3 layers do not fill 4 pipeline stages; pp can be at most 3"),
         ("1,2", 3, 3, "stage split 1,2 names 2 stages, but the mesh has pp=3"),
         ("1,3", 3, 2, "stage split 1,3 places 4 layers, but the model has 3"),
-        ("3,0", 3, 2, "stage split 3,0 leaves a stage without layers"),
+        ("1,0,2", 3, 3, "stage split 1,0,2 leaves a stage without layers"),
+        ("1@0,2@2", 3, 2, "stage split 1@0,2@2 on pp=2: stage 1 is on rank 2, which isn't there"),
+        ("1@1,2@1", 3, 2, "stage split 1@1,2@1 on pp=2: rank 0 has no stage"),
+        ("1@0,1@1", 3, 2, "stage split 1@0,1@1 places 2 layers, but the model has 3"),
+        ("1@0,0@1,2@0", 3, 2, "stage split 1@0,0@1,2@0 leaves a stage without layers"),
     ] {
         assert_eq!(sizes(split, layers, stages).unwrap_err().to_string(), why);
     }
-    assert!("8,x".parse::<StageSplit>().is_err());
+    // Stages of embedding alone, and of the head alone.
+    assert_eq!(sizes("0,3,0", 3, 3).unwrap(), [0, 3, 0]);
+    assert_eq!(sizes("0@0,2@1,1@1,0@0", 3, 2).unwrap(), [0, 3]);
+    assert_eq!("2@0,1@1,1@0".parse::<StageSplit>().unwrap().to_string(), "2@0,1@1,1@0");
+    for text in ["8,x", "1@0,2", "1@,2@1", "1@0@1"] {
+        assert!(text.parse::<StageSplit>().is_err(), "{text}");
+    }
+}
+
+#[test]
+fn stages_that_lie_where_they_are_placed_decide_who_holds_a_tensor() {
+    let owners = |split: &str, tensor: usize| {
+        let layout = Layout::new(&model(4), &mesh("1x2x1"), &split.parse().unwrap()).unwrap();
+        let owners =
+            layout.shards(tensor).flat_map(|(s, _)| s.owners.iter().collect::<Vec<_>>()).collect::<Vec<_>>();
+        owners
+    };
+    // A turning point: stages 0 and 3 on rank 0, so that what is first and last is there alone.
+    let v = "1@0,1@1,1@1,1@0";
+    assert_eq!(
+        [0, 1, 2, 3, 4, 5, 6].map(|tensor| owners(v, tensor)),
+        [vec![0], vec![0], vec![1], vec![1], vec![0], vec![0], vec![0]]
+    );
+    let round = "1@0,1@1,1@0,1@1";
+    assert_eq!(
+        [0, 1, 2, 3, 4, 5, 6].map(|tensor| owners(round, tensor)),
+        [vec![0], vec![0], vec![1], vec![0], vec![1], vec![0, 1], vec![1]]
+    );
+    let stack = registry([entry("deep", &[4, 2], "pp:layers@0")]);
+    let refused = Layout::new(&stack, &mesh("1x2x1"), &"2@0,2@1".parse().unwrap()).unwrap_err().to_string();
+    assert!(refused.contains("deep stacks layers"), "{refused}");
 }
 
 #[test]

@@ -16,7 +16,8 @@ pub struct Owners {
 pub(super) enum Choice {
     Any,
     At(u64),
-    Ends,
+    /// Two, the lower one first.
+    Pair(u64, u64),
 }
 
 /// By slices, as `Region`'s.
@@ -48,7 +49,7 @@ impl Owners {
     /// The lowest rank.
     #[must_use]
     pub fn first(&self) -> u64 {
-        self.axes.iter().fold(0, |rank, &(extent, choice)| rank * extent + choice.nth(0, extent))
+        self.axes.iter().fold(0, |rank, &(extent, choice)| rank * extent + choice.nth(0))
     }
 
     /// Number of ranks.
@@ -69,7 +70,7 @@ impl Owners {
         let mut left = rank;
         let mut inside = true;
         for &(extent, choice) in self.axes.iter().rev() {
-            inside &= choice.has(left % extent, extent);
+            inside &= choice.has(left % extent);
             left /= extent;
         }
         inside && left == 0
@@ -81,7 +82,7 @@ impl Owners {
             let (mut left, mut rank, mut step) = (nth, 0, 1);
             for &(extent, choice) in self.axes.iter().rev() {
                 let count = choice.count(extent);
-                rank += choice.nth(left % count, extent) * step;
+                rank += choice.nth(left % count) * step;
                 left /= count;
                 step *= extent;
             }
@@ -91,33 +92,41 @@ impl Owners {
 }
 
 impl Choice {
+    /// These two, which may be one.
+    pub(super) const fn both(one: u64, other: u64) -> Self {
+        if one == other {
+            return Self::At(one);
+        }
+        if one < other { Self::Pair(one, other) } else { Self::Pair(other, one) }
+    }
+
     const fn count(self, extent: u64) -> u64 {
         match self {
             Self::Any => extent,
             Self::At(_) => 1,
-            Self::Ends => {
-                if extent > 1 {
-                    2
+            Self::Pair(..) => 2,
+        }
+    }
+
+    const fn nth(self, nth: u64) -> u64 {
+        match self {
+            Self::Any => nth,
+            Self::At(at) => at,
+            Self::Pair(low, high) => {
+                if nth == 0 {
+                    low
                 } else {
-                    1
+                    high
                 }
             }
         }
     }
 
-    const fn nth(self, nth: u64, extent: u64) -> u64 {
-        match self {
-            Self::Any => nth,
-            Self::At(at) => at,
-            Self::Ends => nth * (extent - 1),
-        }
-    }
-
-    pub(super) const fn has(self, coord: u64, extent: u64) -> bool {
+    pub(super) const fn has(self, coord: u64) -> bool {
         match self {
             Self::Any => true,
             Self::At(at) => coord == at,
-            Self::Ends => coord == 0 || coord + 1 == extent,
+            Self::Pair(low, high) => coord == low || coord == high,
         }
     }
 }

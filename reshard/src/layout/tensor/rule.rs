@@ -126,13 +126,13 @@ impl Resolve<'_> {
 
     /// Axes that hold the whole tensor at some coordinates only, by position.
     pub(super) fn choices(&self) -> Result<SmallVec<[(usize, Choice); 2]>, LayoutError> {
-        let (mut choices, last) = (SmallVec::new(), self.mesh.stages() - 1);
+        let (mut choices, (first, last)) = (SmallVec::new(), self.stages.ends());
         let pipeline = match self.rule.stage {
             StageRule::All | StageRule::Layers(_) => Choice::Any,
-            StageRule::First => Choice::At(0),
+            StageRule::First => Choice::At(first),
             StageRule::Last => Choice::At(last),
-            StageRule::FirstAndLast => Choice::Ends,
-            StageRule::Layer if last == 0 => Choice::Any,
+            StageRule::FirstAndLast => Choice::both(first, last),
+            StageRule::Layer if self.mesh.stages() == 1 => Choice::Any,
             StageRule::Layer => Choice::At(self.stage_of_layer()?),
         };
         choices.extend(self.mesh.position("pp").map(|at| (at, pipeline)).filter(|_| pipeline != Choice::Any));
