@@ -14,7 +14,7 @@
 use std::{
     any::Any,
     cell::RefCell,
-    ffi::{CStr, c_char, c_int, c_void},
+    ffi::{c_char, c_int, c_void},
     mem::ManuallyDrop,
     panic::{AssertUnwindSafe, catch_unwind},
     thread::ThreadId,
@@ -23,6 +23,7 @@ use std::{
 use tch::Tensor;
 use torch_sys::C_tensor;
 
+use super::shim;
 use crate::{Error, Result};
 
 /// From the gradients of the outputs (`None` where nothing used them) to those of the inputs.
@@ -100,17 +101,6 @@ thread_local! {
 fn run_engine(call: impl FnOnce(*mut c_char, c_int) -> c_int) -> Result<()> {
     FAILURE.take();
     shim(call).map_err(|thrown| FAILURE.take().unwrap_or(thrown))
-}
-
-/// Calls a function of the shim, and reads what it threw.
-fn shim(call: impl FnOnce(*mut c_char, c_int) -> c_int) -> Result<()> {
-    let mut text = [0_u8; 2048];
-    if call(text.as_mut_ptr().cast(), 2048) == 0 {
-        return Ok(());
-    }
-    let said = CStr::from_bytes_until_nul(&text).unwrap_or_default().to_string_lossy();
-    let first = said.lines().next().unwrap_or_default();
-    Err(Error::internal(format!("libtorch's autograd refused: {first}")))
 }
 
 extern "C" fn run(
