@@ -26,6 +26,7 @@ const RENAMED: &[(&str, &str)] = &[
     ("fsdp.sharding_strategy", "fsdp.strategy"),
     ("parallelism.fsdp.reshard_after_forward", "fsdp.reshard_after_forward"),
     ("parallelism.fsdp_reshard_after_forward", "fsdp.reshard_after_forward"),
+    ("activation_checkpoint.selective_ac_option", "activation_checkpoint.selective"),
     ("checkpoint.folder", "checkpoint.root"),
     ("checkpoint.keep_latest_k", "checkpoint.keep_last"),
     ("metrics.save_tb_folder", "metrics.folder"),

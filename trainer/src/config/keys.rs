@@ -7,8 +7,8 @@ use dcp::codec::Codecs;
 use super::{
     lapse,
     sections::{
-        CommMode, Decay, LoadProof, MessageFault, Mode, OnDamage, OnSaveFailure, Reshard, Resume, Strategy,
-        TransportKind,
+        CommMode, Decay, LoadProof, MessageFault, Mode, OnDamage, OnSaveFailure, Recomputed, Reshard, Resume,
+        Strategy, TransportKind,
     },
 };
 use crate::mesh::MeshShape;
@@ -51,6 +51,8 @@ pub enum Kind {
     Split,
     /// True or false.
     Flag,
+    /// `op`, or a whole number of at least 1.
+    Selective,
     /// How what is stored is compressed: a codec for all roles, or some by role.
     Codecs,
 }
@@ -118,6 +120,9 @@ keys! {
     "parallelism.tp_across_nodes" Kind::Flag, "whether a tensor-parallel group may lie on several machines";
     "fsdp.strategy" Kind::Choice(Strategy::NAMES), "what data-parallel ranks share out: all (full_shard, shard_grad_op), all within dp_shard ranks (hybrid_shard), nothing (no_shard: DDP); follows from dp_replicate and dp_shard if left out";
     "fsdp.reshard_after_forward" Kind::Reshard, "whether gathered weights are freed after forward; default: without a pipeline";
+    "activation_checkpoint.mode" Kind::Choice(Recomputed::NAMES), "which layers are computed again in backward, instead of being kept from forward to it: none, all (full), or selectively; same bits in less memory";
+    "activation_checkpoint.selective" Kind::Selective, "op: all layers, but for what their products gave; a number n: every n-th layer, whole";
+    "activation_checkpoint.queue" Kind::Flag, "whether I of a layer that is computed again leaves its weight gradients to W, and keeps what they are made of so long; false: I computes them, and nothing of it is left to W";
     "data.folder" Kind::Text, "folder of text files, whose bytes are the tokens";
     "checkpoint.root" Kind::Text, "folder or URL of the native store";
     "checkpoint.run" Kind::Text, "name of the run's line of checkpoints";
@@ -227,6 +232,12 @@ impl Kind {
             }
             Self::Flag => value.as_bool().map(Value::Boolean),
             Self::Codecs => value.as_str()?.parse::<Codecs>().ok().map(|it| Value::from(it.to_string())),
+            Self::Selective => {
+                let number = value.as_integer().or_else(|| value.as_str().and_then(|text| text.parse().ok()));
+                let number =
+                    number.filter(|every| *every > 0).map(|every: i64| Value::from(every.to_string()));
+                number.or_else(|| value.as_str().filter(|text| *text == "op").map(Value::from))
+            }
             Self::Text => value.as_str().filter(|text| !text.trim().is_empty()).map(Value::from),
             Self::Choice(words) => value.as_str().filter(|text| words.contains(text)).map(Value::from),
             // 0 stands for what is left, and cannot be given.
@@ -279,6 +290,7 @@ impl fmt::Display for Kind {
             Self::Codecs => {
                 f.write_str("none, zstd or planes, or some of them by role, such as \"planes,param=none\"")
             }
+            Self::Selective => f.write_str("\"op\", or a whole number of at least 1"),
             Self::Text => f.write_str("a text that is not empty"),
             Self::Choice(words) => write!(f, "{}", words.join(" or ")),
             Self::Degree => f.write_str("a whole number of at least 1, or -1 for what is left"),

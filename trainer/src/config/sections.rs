@@ -160,6 +160,18 @@ choice! {
     }
 }
 
+choice! {
+    /// Which layers are computed again in backward.
+    Recomputed {
+        /// None.
+        None = "none",
+        /// All.
+        Full = "full",
+        /// Some of them, or all but their products.
+        Selective = "selective",
+    }
+}
+
 /// The whole configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
@@ -178,6 +190,8 @@ pub struct Config {
     pub parallelism: Parallelism,
     /// What data-parallel ranks hold.
     pub fsdp: Fsdp,
+    /// What of a forward stays for its backward.
+    pub activation_checkpoint: ActivationCheckpoint,
     /// The text.
     pub data: Data,
     /// Saving and resuming.
@@ -346,6 +360,22 @@ pub struct Fsdp {
 impl Default for Fsdp {
     fn default() -> Self {
         Self { strategy: Strategy::FullShard, reshard_after_forward: Reshard::Default }
+    }
+}
+
+/// What of a forward stays for its backward.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[expect(missing_docs, reason = "`keys` says what each means")]
+pub struct ActivationCheckpoint {
+    pub mode: Recomputed,
+    pub selective: String,
+    pub queue: bool,
+}
+
+impl Default for ActivationCheckpoint {
+    fn default() -> Self {
+        Self { mode: Recomputed::None, selective: "op".to_owned(), queue: false }
     }
 }
 

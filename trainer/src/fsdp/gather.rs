@@ -46,6 +46,10 @@ pub(super) struct Gathered {
 }
 
 impl Params for State {
+    fn version(&self) -> u64 {
+        self.step_count()
+    }
+
     fn cut(&self, param: Param) -> Cut {
         self.plan.held(param.index).map_or(Cut::Whole, |held| held.cut)
     }

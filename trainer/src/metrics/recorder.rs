@@ -142,6 +142,14 @@ impl Recorder {
         self.journal.flush()
     }
 
+    /// Records something of a step, to be written with it by [`Recorder::step`].
+    ///
+    /// # Errors
+    /// `Internal` for what can't be written as JSON.
+    pub fn add(&mut self, step: u64, name: &str, value: &Value) -> Result<()> {
+        self.journal.add(step, self.clock.now_us(), name, value)
+    }
+
     /// Records anything else.
     ///
     /// # Errors

@@ -117,6 +117,12 @@ pub trait Model: Send + Sync + std::fmt::Debug {
     /// What the operations refuse.
     fn forward(&self, part: usize, ops: &dyn Ops, batch: &Batch, carry: &[Tensor]) -> Result<Output>;
 
+    /// Whether the backward of `part` asks for weights. An embedding's does not, as nobody needs the gradient of tokens: then
+    /// they are not gathered for it.
+    fn backward_needs_weights(&self, part: usize) -> bool {
+        part > 0
+    }
+
     /// The configuration that `transformers` reads for the exported weights.
     fn hf_config(&self) -> serde_json::Value;
 }

@@ -41,11 +41,12 @@ fn column_parallel(ops: &TpOps, x: &Value, layers: &[Linear], cut: Cut) -> Resul
     let input = x.tensor()?;
     let played = ops.pieces(cut);
     let saved = input.detach();
-    let outputs = tch::no_grad(|| -> Result<Vec<Vec<Tensor>>> {
-        layers.iter().map(|layer| products(&ops.ranks, layer, &saved, played)).collect()
+    let outputs = ops.deck.product(layers.len() * played, || {
+        let each = || layers.iter().map(|layer| products(&ops.ranks, layer, &saved, played));
+        Ok(tch::no_grad(|| each().collect::<Result<Vec<_>>>())?.into_iter().flatten().collect())
     })?;
     let (ranks, sink, layers) = (Rc::clone(&ops.ranks), ops.sink(), layers.to_vec());
-    let all: Vec<&Tensor> = outputs.iter().flatten().collect();
+    let (all, count): (Vec<&Tensor>, _) = (outputs.iter().collect(), layers.len());
     node::attach(
         &all,
         &[input],
@@ -69,7 +70,8 @@ fn column_parallel(ops: &TpOps, x: &Value, layers: &[Linear], cut: Cut) -> Resul
             Value::split(pieces)
         }
     };
-    Ok(outputs.into_iter().map(value).collect())
+    let mut outputs = outputs.into_iter();
+    Ok((0..count).map(|_| value(outputs.by_ref().take(played).collect())).collect())
 }
 
 fn products(ranks: &Ranks, layer: &Linear, x: &Tensor, played: usize) -> Result<Vec<Tensor>> {
@@ -163,8 +165,8 @@ fn row_parallel(ops: &TpOps, x: &Value, layers: &[Linear]) -> Result<Vec<Value>>
         )));
     }
     let saved: Vec<Tensor> = inputs.iter().map(Tensor::detach).collect();
-    let outputs = tch::no_grad(|| {
-        layers.iter().map(|layer| summed(&ops.ranks, layer, &saved)).collect::<Result<Vec<_>>>()
+    let outputs = ops.deck.product(layers.len(), || {
+        tch::no_grad(|| layers.iter().map(|layer| summed(&ops.ranks, layer, &saved)).collect())
     })?;
     let (ranks, sink, layers) = (Rc::clone(&ops.ranks), ops.sink(), layers.to_vec());
     node::attach(

@@ -19,6 +19,7 @@ mod params;
 mod queue;
 mod ranks;
 mod runtime;
+mod tape;
 #[cfg(test)]
 mod tests;
 mod whole;
@@ -26,4 +27,5 @@ mod whole;
 pub use ops::TpOps;
 pub use params::{Cut, Params, Pass};
 pub use runtime::Runtime;
+pub use tape::Tape;
 pub use whole::Whole;

@@ -8,6 +8,7 @@ use super::{
     Cut, Params, Runtime, embed, linear, loss, norm,
     queue::{Queue, Sink},
     ranks::Ranks,
+    tape::{Deck, Tape},
 };
 use crate::{
     Error, Result,
@@ -21,6 +22,7 @@ pub struct TpOps {
     pub(super) ranks: Rc<Ranks>,
     queue: Rc<Queue>,
     microbatch: Cell<usize>,
+    pub(super) deck: Deck,
 }
 
 impl TpOps {
@@ -36,7 +38,7 @@ impl TpOps {
         sums: Sums,
     ) -> Result<Self> {
         let ranks = Rc::new(Ranks::new(model, params, tp, virtual_tp, sums)?);
-        Ok(Self { ranks, queue: Rc::default(), microbatch: Cell::new(0) })
+        Ok(Self { ranks, queue: Rc::default(), microbatch: Cell::new(0), deck: Deck::default() })
     }
 
     /// How many weight gradients backward has queued that were not computed yet.
@@ -102,6 +104,22 @@ impl Runtime for TpOps {
 
     fn weight_gradients(&self, parts: Range<usize>, microbatch: usize) -> Result<()> {
         self.queue.drain(&**self.ranks.params(), parts, microbatch)
+    }
+
+    fn record(&self) {
+        self.deck.record();
+    }
+
+    fn recorded(&self) -> Tape {
+        self.deck.recorded()
+    }
+
+    fn replay(&self, tape: Tape) {
+        self.deck.replay(tape);
+    }
+
+    fn replayed(&self) -> Result<()> {
+        self.deck.replayed()
     }
 }
 

@@ -27,6 +27,11 @@ pub enum Pass {
 
 /// The weights of a stage, and where their gradients go.
 pub trait Params {
+    /// How many updates the weights have behind them.
+    fn version(&self) -> u64 {
+        0
+    }
+
     /// How tensor parallelism cuts `param`.
     fn cut(&self, param: Param) -> Cut;
 

@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use super::Tape;
 use crate::{Result, model::Ops};
 
 /// The operations of one rank. Not shared between threads.
@@ -18,4 +19,26 @@ pub trait Runtime {
     /// # Errors
     /// What libtorch and the weights refuse.
     fn weight_gradients(&self, parts: Range<usize>, microbatch: usize) -> Result<()>;
+
+    /// From now on, remembers what products gave, until [`Runtime::recorded`]. A runtime that can't remembers nothing.
+    fn record(&self) {}
+
+    /// What was remembered, for [`Runtime::replay`].
+    fn recorded(&self) -> Tape {
+        Tape::default()
+    }
+
+    /// From now on, products give what `tape` says instead of being computed (and summed over ranks) again, until
+    /// [`Runtime::replayed`]: for the same part, batch and weights, in the same order. Of an empty tape all are computed.
+    fn replay(&self, tape: Tape) {
+        drop(tape);
+    }
+
+    /// Ends it.
+    ///
+    /// # Errors
+    /// `Internal` for what nobody took: the part did something else than when it was recorded.
+    fn replayed(&self) -> Result<()> {
+        Ok(())
+    }
 }

@@ -17,6 +17,7 @@ mod faults;
 mod job;
 mod observe;
 mod outline;
+mod program;
 mod rank;
 mod recording;
 mod rehearsal;
@@ -29,7 +30,7 @@ mod tests;
 mod world;
 
 pub use job::Job;
-pub use observe::{Begun, Observer, StepDone};
+pub use observe::{Begun, NamedGradients, Observer, Row, StepDone};
 pub use outline::Outline;
 pub use rank::{Ended, Summary};
 pub use recording::{Recording, SAMPLES};

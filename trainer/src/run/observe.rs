@@ -1,12 +1,17 @@
 //! [`Observer`]: who is told what a rank does. The console, the metrics files and the log of consumed samples are behind
 //! it; tests look through it.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use fqn::Fqn;
+use reshard::Region;
+use tch::Tensor;
 
 use super::Summary;
 use crate::{
     Result,
     checkpoint::{Loaded, Saved},
+    stage::{Account, Live},
 };
 
 /// How a run begins on a rank.
@@ -49,7 +54,36 @@ pub struct StepDone {
     pub cursor: u64,
     /// Whether a save is in flight.
     pub saving: bool,
+    /// How the rank's row of the schedule went.
+    pub row: Row,
 }
+
+/// How a rank's row of the schedule went in a step.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Row {
+    /// Live microbatches on its stages.
+    pub live: Live,
+    /// What each of its stages did, by index.
+    pub stages: BTreeMap<usize, Account>,
+}
+
+impl Row {
+    /// `count` of live microbatches on the rank's stages, in activations of one microbatch of the whole rank.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "few microbatches on few stages")]
+    pub fn of_rank(&self, count: usize) -> f64 {
+        count as f64 / self.stages.len().max(1) as f64
+    }
+
+    /// Updates of the weights between a microbatch's forward and backward, at most: always 0.
+    #[must_use]
+    pub fn staleness(&self) -> u64 {
+        self.stages.values().map(|stage| stage.staleness).max().unwrap_or(0)
+    }
+}
+
+/// Gradients of a rank's shards: name, where it lies in the whole tensor, elements.
+pub type NamedGradients = Vec<(Fqn, Region, Tensor)>;
 
 /// Who is told.
 pub trait Observer {
@@ -64,6 +98,15 @@ pub trait Observer {
     /// # Errors
     /// What can't be written.
     fn step(&mut self, step: &StepDone) -> Result<()>;
+
+    /// The step's gradients: summed over the whole batch, not clipped yet. Whoever wants them asks for them; nobody else pays.
+    ///
+    /// # Errors
+    /// What can't be written; what `named` refuses.
+    fn gradients(&mut self, step: u64, named: &dyn Fn() -> Result<NamedGradients>) -> Result<()> {
+        let _ = (step, named);
+        Ok(())
+    }
 
     /// A save begins, after waiting so long for the one before.
     ///

@@ -4,8 +4,8 @@
 use std::{ops::Range, sync::Arc};
 
 use fqn::{Registry, baseline};
-use reshard::{Mesh, StageSplit};
-use schedule::{Program, Shape};
+use reshard::{Mesh, StageSplit, Stages};
+use schedule::{Program, Shape, Step};
 
 use super::job::positive;
 use crate::{
@@ -13,7 +13,8 @@ use crate::{
     config::{self, Resolved},
     mesh::MeshShape,
     model::{Family, Model},
-    placement, stage,
+    placement,
+    stage::{self, Account, Recompute, Which},
 };
 
 /// A model on a mesh.
@@ -26,10 +27,15 @@ pub struct Outline {
     pub(super) mesh: MeshShape,
     /// The mesh as the geometry has it.
     pub(super) geometry: Mesh,
+    /// Where layers lie on the mesh, as checkpoints tell it.
     pub(super) split: StageSplit,
+    /// The stage of each layer.
+    layers: Stages,
     /// Parts of each stage.
     pub(super) stages: Vec<Range<usize>>,
     pub(super) program: Program,
+    /// What stays of each part's forward.
+    pub(super) recompute: Recompute,
 }
 
 impl Outline {
@@ -42,22 +48,20 @@ impl Outline {
         let family: Family = values.model.kind.parse()?;
         let model = family.build(values.model.keys.clone())?;
         let registry = placement::registry(family, &*model)?;
-        let mesh = values.parallelism.mesh;
-        let split = match &values.parallelism.stage_split {
-            config::StageSplit::Auto => StageSplit::Auto,
-            config::StageSplit::Layers(layers) => StageSplit::Explicit(layers.clone()),
-        };
-        let count = mesh.pp * positive(values.parallelism.stages_per_rank, "parallelism.stages_per_rank")?;
-        let layers =
-            split.resolve(&registry, count as u64).map_err(|error| Error::config(error.to_string()))?;
+        let (mesh, parallelism) = (values.parallelism.mesh, &values.parallelism);
+        let count = mesh.pp * positive(parallelism.stages_per_rank, "parallelism.stages_per_rank")?;
+        let sizes = sizes(&parallelism.stage_split, &registry, count)?;
+        let layers = resolved(&StageSplit::Explicit(sizes.clone()), &registry, count)?;
         let stages = (0..count).map(|index| stage::parts_of_stage(&*model, &layers, index));
         let stages = stages.collect::<Result<_>>().place("stages")?;
         let microbatches = positive(config.batches.microbatches, "training.microbatches")?;
         let shape = Shape { stages: count, ranks: mesh.pp, microbatches };
-        let table = schedule::generate(schedule::named(&values.parallelism.schedule)?, shape)?;
-        let program = schedule::lower(&table, config.sharding.gather)?;
+        let program = super::program::program(parallelism, shape, config.sharding.gather)?;
+        let split = placed(parallelism, sizes, &program);
         let geometry = config.sharding.data.geometry(mesh)?;
-        Ok(Self { family, model, registry, mesh, geometry, split, stages, program })
+        let again = &values.activation_checkpoint;
+        let recompute = Recompute::new(&*model, which(again)?, again.queue);
+        Ok(Self { family, model, registry, mesh, geometry, split, layers, stages, program, recompute })
     }
 
     /// The names on each stage, and that together they are all of the model's.
@@ -65,11 +69,7 @@ impl Outline {
     /// # Errors
     /// `Config` for names that no stage has.
     pub fn inventory(&self) -> Result<stage::Inventory> {
-        let layers = self
-            .split
-            .resolve(&self.registry, self.stages.len() as u64)
-            .map_err(|error| Error::config(error.to_string()))?;
-        stage::inventory(&*self.model, &layers)
+        stage::inventory(&*self.model, &self.layers)
     }
 
     /// The baseline of the unsplit model: what `ckpt fqn check` holds a checkpoint to.
@@ -86,11 +86,121 @@ impl Outline {
         &self.program
     }
 
+    /// What each stage has before it ran: the elements of its parameters, and how many of their gradients a split backward
+    /// can put off.
+    #[must_use]
+    pub fn accounts(&self) -> Vec<Account> {
+        let account = |parts: &Range<usize>| Account::of(&*self.model, parts, &self.recompute);
+        self.stages.iter().map(account).collect()
+    }
+
+    /// What people should know if the schedule splits backwards of stages that can't put off all of their weight gradients.
+    #[must_use]
+    pub fn advice(&self) -> Option<String> {
+        let splits = self.program.table().ranks.iter().flatten().any(|cell| matches!(cell.step, Step::W(_)));
+        let accounts = self.accounts();
+        if !splits || accounts.iter().all(|account| account.splittable == account.elements) {
+            return None;
+        }
+        let shares = accounts.iter().enumerate();
+        let shares =
+            shares.map(|(stage, it)| format!("stage {stage}: {:.0} %", 100.0 * it.splittable_share()));
+        Some(format!(
+            "the schedule puts off weight gradients to its W, but layers that are computed again keep nothing to make them \
+             of: their I does the work of both. Of the parameters can be put off, {}. For more, set \
+             activation_checkpoint.queue=true, which keeps the inputs of linear layers from I to W, or checkpoint fewer layers",
+            shares.collect::<Vec<_>>().join(", ")
+        ))
+    }
+
     /// The parts that each pipeline rank runs.
     pub(super) fn parts_of_ranks(&self) -> Vec<Vec<usize>> {
         let placement = &self.program.table().placement;
         let parts =
             |rank| placement.stages_of(rank).into_iter().filter_map(|stage| self.stages.get(stage).cloned());
         (0..self.mesh.pp).map(|rank| parts(rank).flatten().collect()).collect()
+    }
+}
+
+fn resolved(split: &StageSplit, registry: &Registry, count: usize) -> Result<Stages> {
+    split.resolve(registry, count as u64).map_err(|error| Error::config(error.to_string()).caused_by(error))
+}
+
+/// Layers of each of `count` stages. Evenly, as long as there are enough; else embedding and head count as a layer each, and
+/// the stages that have them get one less: maybe none (`TorchTitan`'s rule).
+fn sizes(split: &config::StageSplit, registry: &Registry, count: usize) -> Result<Vec<u64>> {
+    if let config::StageSplit::Layers(layers) = split {
+        return Ok(layers.clone());
+    }
+    let layers =
+        registry.entries().iter().filter_map(|entry| entry.layer).max().map_or(0, |last| last as usize + 1);
+    if layers >= count {
+        return Ok(resolved(&StageSplit::Auto, registry, count)?.sizes());
+    }
+    let all = layers + 2;
+    if all < count {
+        return Err(Error::config(format!("{layers} layers, embedding and head do not fill {count} stages"))
+            .hint("choose fewer pipeline ranks or stages per rank"));
+    }
+    let size = |stage: usize| {
+        let own = all / count + usize::from(stage < all % count);
+        (own - usize::from(stage == 0 || stage + 1 == count)) as u64
+    };
+    Ok((0..count).map(size).collect())
+}
+
+/// Where layers lie on the mesh: in order, unless ranks run several stages or they lie otherwise.
+fn placed(parallelism: &config::Parallelism, sizes: Vec<u64>, program: &Program) -> StageSplit {
+    let placement = &program.table().placement;
+    let rank = |stage: usize| placement.rank_of(stage).unwrap_or(0);
+    if placement.stages() == placement.ranks() && (0..placement.stages()).all(|stage| rank(stage) == stage) {
+        let even = parallelism.stage_split == config::StageSplit::Auto && !sizes.contains(&0);
+        return if even { StageSplit::Auto } else { StageSplit::Explicit(sizes) };
+    }
+    StageSplit::Placed(
+        sizes.into_iter().enumerate().map(|(stage, size)| (size, rank(stage) as u64)).collect(),
+    )
+}
+
+/// Which layers are computed again.
+fn which(values: &config::ActivationCheckpoint) -> Result<Which> {
+    use config::Recomputed;
+    Ok(match (values.mode, values.selective.as_str()) {
+        (Recomputed::None, _) => Which::None,
+        (Recomputed::Full, _) => Which::Full,
+        (Recomputed::Selective, "op") => Which::ByOperation,
+        (Recomputed::Selective, every) => {
+            let every = every.parse::<u64>().ok().filter(|every| *every > 0);
+            Which::Every(every.ok_or_else(|| {
+                Error::config(format!(
+                    "activation_checkpoint.selective = {:?} is neither op nor a number",
+                    values.selective
+                ))
+            })?)
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn registry(layers: i64) -> Registry {
+        let sizes = format!("dim=32\nlayers={layers}\nheads=4\nffn=64\nvocab=48\nmax_length=16");
+        let model = Family::Llama.build(toml::from_str(&sizes).unwrap()).unwrap();
+        placement::registry(Family::Llama, &*model).unwrap()
+    }
+
+    #[test]
+    fn stages_are_even_and_with_too_few_layers_embedding_and_head_count_as_one_each() {
+        let auto = |layers, count| {
+            sizes(&config::StageSplit::Auto, &registry(layers), count).map_err(|it| it.to_string())
+        };
+        assert_eq!(auto(6, 4).unwrap(), [2, 2, 1, 1]);
+        assert_eq!(auto(6, 6).unwrap(), [1; 6]);
+        assert_eq!(auto(6, 7).unwrap(), [1, 1, 1, 1, 1, 1, 0]);
+        assert_eq!(auto(6, 8).unwrap(), [0, 1, 1, 1, 1, 1, 1, 0]);
+        assert_eq!(auto(6, 9).unwrap_err(), "6 layers, embedding and head do not fill 9 stages");
+        assert_eq!(sizes(&config::StageSplit::Layers(vec![0, 6]), &registry(6), 2).unwrap(), [0, 6]);
     }
 }

@@ -14,7 +14,7 @@ use super::{
     batches::Wants,
     begin::{agree, resume, saver_options, take_up},
     faults::Faults,
-    observe::StepDone,
+    observe::{Row, StepDone},
     report::{Report, SaveReport, Verdict},
     tensors,
 };
@@ -26,7 +26,7 @@ use crate::{
     launch::NodeMap,
     mesh::{Axis, Coordinates},
     parallel::{Params, TpOps},
-    stage::{GradReduce, Links, PipelineRunner, Stage, StageInputs},
+    stage::{GradReduce, Links, PipelineRunner, RowOutcome, Stage, StageInputs},
     transport::{Group, Transport},
 };
 
@@ -119,6 +119,9 @@ impl<'a> Rank<'a> {
         let (root, choice) = resume(job)?.agree(&*world)?;
         let described = job.described()?.in_epoch(choice.epoch, choice.parent());
         let run = take_up(job, &*world, &state, &root, &choice, &described, observer)?;
+        if let Some(advice) = job.outline.advice() {
+            observer.warn(&advice)?;
+        }
         let saver = Saver::new(saver_options(job, root, transport.rank(), choice.epoch, observer)?);
         let (attempts, stall, reading, saved) = (0, Duration::ZERO, Duration::ZERO, VecDeque::new());
         Ok(Self {
@@ -174,7 +177,7 @@ impl<'a> Rank<'a> {
     fn step(&mut self) -> Result<Verdict> {
         self.faults().before(self.run.step + 1)?;
         let began = Instant::now();
-        let losses = self.forward_backward()?;
+        let (losses, row) = self.forward_backward()?;
         let report = Report {
             losses: losses.clone(),
             saves: self.ended_saves(),
@@ -188,6 +191,7 @@ impl<'a> Rank<'a> {
         let gradients = self.state.gradients()?;
         let norm = self.state.norm(&gradients, mine)?;
         tensors::write(&self.job.config.config.debug, step, self.transport.rank(), &self.state, &gradients)?;
+        self.observer.gradients(step, &|| self.state.named(&gradients))?;
         let coefficient = match self.job.config.config.training.max_norm {
             most if most > 0.0 => clip_coefficient(most, norm),
             _ => 1.0,
@@ -210,12 +214,13 @@ impl<'a> Rank<'a> {
             stall: waited,
             cursor,
             saving: self.saver.is_busy(),
+            row,
         })?;
         Ok(verdict)
     }
 
     /// All microbatches of this replica through this rank's stages, and the sums over replicas.
-    fn forward_backward(&mut self) -> Result<Vec<(usize, u32)>> {
+    fn forward_backward(&mut self) -> Result<(Vec<(usize, u32)>, Row)> {
         let job = self.job;
         let stages = job.outline.program.table().placement.stages_of(self.at.pp);
         #[expect(clippy::cast_precision_loss, reason = "tokens of a step are far fewer than 2^24")]
@@ -233,6 +238,7 @@ impl<'a> Rank<'a> {
                 model: &*job.outline.model,
                 runtime: &self.runtime,
                 params: &*self.state,
+                recompute: &job.outline.recompute,
                 scale,
             })
         };
@@ -251,10 +257,11 @@ impl<'a> Rank<'a> {
         };
         let first = self.at.dp * batches.len();
         let place = (self.run.step + 1, first);
-        let (losses, _) =
+        let RowOutcome { losses, live, stages } =
             PipelineRunner::run(&job.outline.program, self.at.pp, links, stages, &batches, place)?;
         let poison = self.faults().poison(self.run.step + 1);
-        Ok(losses.into_iter().map(|loss| (loss.global, poison.unwrap_or(loss.bits))).collect())
+        let losses = losses.into_iter().map(|loss| (loss.global, poison.unwrap_or(loss.bits))).collect();
+        Ok((losses, Row { live, stages }))
     }
 
     fn faults(&self) -> Faults<'a> {

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Begun, Job, Observer, StepDone, Summary};
+use super::{Begun, Job, Observer, Row, StepDone, Summary};
 use crate::{
     Result,
     checkpoint::{Loaded, Saved},
@@ -44,6 +44,30 @@ fn read(loaded: Loaded) -> String {
         LoadProof::Blocks => "blocks",
     };
     format!("read {} bytes, {times:.2} times its own, proven by {by}", loaded.read)
+}
+
+/// What is recorded of a rank's row of the schedule. Live activations are in microbatches of the whole rank.
+fn measured(row: &Row) -> Vec<(String, Value)> {
+    let live = &row.live;
+    let mut values = vec![
+        ("pipeline/peak_live".to_owned(), Value::F64(row.of_rank(live.peak))),
+        ("pipeline/peak_live_whole".to_owned(), Value::F64(row.of_rank(live.peak_whole))),
+        ("pipeline/peak_live_queued".to_owned(), Value::F64(row.of_rank(live.peak_queued))),
+        ("pipeline/weight_staleness".to_owned(), Value::U64(row.staleness())),
+    ];
+    for (stage, account) in &row.stages {
+        let weight = account.joined + account.split;
+        for (name, value) in [
+            ("forward(s)", account.forward.as_secs_f64()),
+            ("input_gradients(s)", account.input.as_secs_f64()),
+            ("weight_gradients(s)", weight.as_secs_f64()),
+            ("weight_gradients_put_off", account.split_share()),
+            ("splittable_parameters", account.splittable_share()),
+        ] {
+            values.push((format!("pipeline/stage_{stage}/{name}"), Value::F64(value)));
+        }
+    }
+    values
 }
 
 impl<'a> Recording<'a> {
@@ -99,6 +123,9 @@ impl Observer for Recording<'_> {
         }
         #[expect(clippy::cast_possible_truncation, reason = "the norm's f32 is what clipping sees")]
         let grad_norm = step.norm as f32;
+        for (name, value) in measured(&step.row) {
+            files.recorder.add(step.step, &name, &value)?;
+        }
         files.recorder.step(
             &Step {
                 step: step.step,

@@ -1,9 +1,10 @@
 //! [`Stage`]: the computations of a run of parts, microbatch by microbatch.
 //!
-//! Invariants: a microbatch goes F → B, or F → I → W, once each; what it needs lives from F to the end of B or W, and how
-//! many live at once is counted; in B each part's weight gradients are computed as soon as the part went back.
+//! Invariants: a microbatch goes F → B, or F → I → W, once each; what it needs lives from F to the end of B or W; all of it
+//! sees one version of the weights; in B each part's weight gradients are computed as soon as the part went back, in I only
+//! those of parts that are computed again (see [`Recompute`]).
 
-use std::{collections::BTreeMap, ops::Range};
+use std::{collections::BTreeMap, ops::Range, time::Instant};
 
 use tch::Tensor;
 
@@ -13,7 +14,10 @@ use crate::{
     parallel::{Params, Runtime},
 };
 
-use super::part::{Ground, PartRun, fits};
+use super::{
+    Account, Recompute,
+    part::{Ground, PartRun, fits},
+};
 
 /// What a stage is made of.
 #[derive(Clone)]
@@ -28,6 +32,8 @@ pub struct StageInputs<'a> {
     pub runtime: &'a dyn Runtime,
     /// Weights.
     pub params: &'a dyn Params,
+    /// What stays of each part's forward.
+    pub recompute: &'a Recompute,
     /// What the sum of the loss is multiplied by: one over the number of tokens that the whole step counts.
     pub scale: f32,
 }
@@ -40,14 +46,30 @@ pub struct Stage<'a> {
     scale: f32,
     live: BTreeMap<usize, Live>,
     losses: BTreeMap<usize, f32>,
-    peak: usize,
+    account: Account,
 }
 
 /// A microbatch between F and the end of its backward.
-enum Live {
-    Forward(Vec<PartRun>),
+struct Live {
+    /// Updates that the weights had behind them at F.
+    version: u64,
+    state: Whole,
+}
+
+enum Whole {
+    /// Parts that wait to go back; the gradient of the loss, where the head is.
+    Forward(Vec<PartRun>, Option<Tensor>),
     /// Only weight gradients are left.
     Weights,
+}
+
+/// What a backward does with the gradients of the weights.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Weights {
+    /// Computes them.
+    Now,
+    /// Leaves to W what can be left.
+    Later,
 }
 
 impl<'a> Stage<'a> {
@@ -56,15 +78,16 @@ impl<'a> Stage<'a> {
     /// # Errors
     /// `Internal` for parts that the model lacks.
     pub fn new(inputs: StageInputs<'a>) -> Result<Self> {
-        let StageInputs { index, parts, model, runtime, params, scale } = inputs;
+        let StageInputs { index, parts, model, runtime, params, recompute, scale } = inputs;
         let has = model.parts().len();
         if parts.is_empty() || parts.end > has {
             return Err(Error::internal(format!(
                 "stage {index} of parts {parts:?}, of {has} that the model has"
             )));
         }
-        let ground = Ground { model, runtime, params };
-        Ok(Self { index, parts, ground, scale, live: BTreeMap::new(), losses: BTreeMap::new(), peak: 0 })
+        let account = Account::of(model, &parts, recompute);
+        let ground = Ground { model, runtime, params, recompute };
+        Ok(Self { index, parts, ground, scale, live: BTreeMap::new(), losses: BTreeMap::new(), account })
     }
 
     /// Its index.
@@ -116,20 +139,35 @@ impl<'a> Stage<'a> {
             return Err(self.wrong(microbatch, "went forward already"));
         }
         fits(&inputs, &self.shapes_in(batch)).place(format_args!("inputs of stage {}", self.index))?;
+        let began = Instant::now();
+        let version = self.ground.params.version();
         let (mut runs, mut carry) = (Vec::with_capacity(self.parts.len()), inputs);
         for part in self.parts.clone() {
             let run = PartRun::forward(self.ground, part, microbatch, batch, &carry);
-            let run = run.place(self.part_name(part))?;
-            carry = run.carried()?;
+            let (run, outputs) = run.place(self.part_name(part))?;
+            carry = outputs;
             runs.push(run);
         }
-        if let Some(head) = runs.last().filter(|_| self.is_last()) {
-            self.losses.insert(microbatch, head.loss().place(format_args!("stage {}", self.index))?);
+        let mut seed = None;
+        if self.is_last() {
+            let (loss, gradient) = self.loss_of(&carry).place(format_args!("stage {}", self.index))?;
+            self.losses.insert(microbatch, loss);
+            seed = Some(gradient);
             carry.clear();
         }
-        self.live.insert(microbatch, Live::Forward(runs));
-        self.peak = self.peak.max(self.live.len());
+        self.live.insert(microbatch, Live { version, state: Whole::Forward(runs, seed) });
+        self.account.forward += began.elapsed();
         Ok(carry)
+    }
+
+    /// The loss that the head gave, and the gradient that its backward begins with.
+    fn loss_of(&self, outputs: &[Tensor]) -> Result<(f32, Tensor)> {
+        match outputs {
+            [loss] if loss.numel() == 1 => {
+                Ok((f32::try_from(loss)?, loss.f_full_like(f64::from(self.scale))?))
+            }
+            _ => Err(Error::internal("the last part gave no logits, so that there is no loss")),
+        }
     }
 
     /// B: goes back from the gradients of the outputs (none for the last stage) to those of the inputs, and computes the
@@ -138,12 +176,12 @@ impl<'a> Stage<'a> {
     /// # Errors
     /// A microbatch that did not go forward, gradients of other shapes, what a node of the graph refuses.
     pub fn backward(&mut self, microbatch: usize, batch: &Batch, grads: Vec<Tensor>) -> Result<Vec<Tensor>> {
-        let grads = self.go_back(microbatch, batch, grads, true)?;
+        let grads = self.go_back(microbatch, batch, grads, Weights::Now)?;
         self.live.remove(&microbatch);
         Ok(grads)
     }
 
-    /// I: as B, but the gradients of the weights stay queued.
+    /// I: as B, but gradients of weights stay queued: of all parts but those whose forward is computed again.
     ///
     /// # Errors
     /// As [`Stage::backward`].
@@ -153,18 +191,22 @@ impl<'a> Stage<'a> {
         batch: &Batch,
         grads: Vec<Tensor>,
     ) -> Result<Vec<Tensor>> {
-        self.go_back(microbatch, batch, grads, false)
+        self.go_back(microbatch, batch, grads, Weights::Later)
     }
 
-    /// W: computes the gradients of the weights that I queued.
+    /// W: computes the gradients of the weights that I queued. Asks for no weights: they may be freed or sharded.
     ///
     /// # Errors
-    /// A microbatch without I, what the weights refuse.
+    /// A microbatch without I, what takes the gradients.
     pub fn backward_weights(&mut self, microbatch: usize) -> Result<()> {
-        match self.live.remove(&microbatch) {
-            Some(Live::Weights) => self.ground.runtime.weight_gradients(self.parts.clone(), microbatch),
-            _ => Err(self.wrong(microbatch, "has no weight gradients to compute")),
-        }
+        let Some(Live { version, state: Whole::Weights }) = self.live.remove(&microbatch) else {
+            return Err(self.wrong(microbatch, "has no weight gradients to compute"));
+        };
+        self.same_weights(microbatch, version)?;
+        let began = Instant::now();
+        self.ground.runtime.weight_gradients(self.parts.clone(), microbatch)?;
+        self.account.split += began.elapsed();
+        Ok(())
     }
 
     /// The sum of the losses of `microbatch`'s tokens, once it went forward through the last stage.
@@ -173,10 +215,10 @@ impl<'a> Stage<'a> {
         self.losses.get(&microbatch).copied()
     }
 
-    /// The most microbatches that lived at once.
+    /// What it did so far.
     #[must_use]
-    pub const fn peak_live(&self) -> usize {
-        self.peak
+    pub const fn account(&self) -> &Account {
+        &self.account
     }
 
     /// Microbatches that live now.
@@ -189,27 +231,41 @@ impl<'a> Stage<'a> {
         &mut self,
         microbatch: usize,
         batch: &Batch,
-        grads: Vec<Tensor>,
-        weights: bool,
+        mut grads: Vec<Tensor>,
+        weights: Weights,
     ) -> Result<Vec<Tensor>> {
         fits(&grads, &self.shapes_out(batch)).place(format_args!("gradients for stage {}", self.index))?;
-        let Some(Live::Forward(runs)) = self.live.remove(&microbatch) else {
+        let Some(Live { version, state: Whole::Forward(runs, seed) }) = self.live.remove(&microbatch) else {
             return Err(self.wrong(microbatch, "is not between forward and backward"));
         };
-        self.live.insert(microbatch, Live::Weights);
-        let mut grads = match runs.last().filter(|_| self.is_last()) {
-            Some(head) => head.seed(self.scale)?,
-            None => grads,
-        };
+        self.same_weights(microbatch, version)?;
+        self.live.insert(microbatch, Live { version, state: Whole::Weights });
+        grads.extend(seed);
         for run in runs.into_iter().rev() {
-            let part = run.part();
-            grads = run.backward(self.ground, &grads).place(self.part_name(part))?;
-            if weights {
+            let (part, began) = (run.part(), Instant::now());
+            grads = run.backward(self.ground, batch, &grads).place(self.part_name(part))?;
+            let passed_on = began.elapsed();
+            self.account.input += passed_on;
+            if weights == Weights::Now || !self.ground.recompute.splits(part) {
                 let queued = self.ground.runtime.weight_gradients(part..part + 1, microbatch);
                 queued.place(self.part_name(part))?;
+                self.account.joined += began.elapsed().saturating_sub(passed_on);
             }
         }
         Ok(grads)
+    }
+
+    /// That nothing was updated since the microbatch's forward: with a step's synchronous schedule nothing can be.
+    fn same_weights(&mut self, microbatch: usize, version: u64) -> Result<()> {
+        let now = self.ground.params.version();
+        self.account.staleness = self.account.staleness.max(now.abs_diff(version));
+        if now == version {
+            return Ok(());
+        }
+        Err(self.wrong(
+            microbatch,
+            &format!("went forward with the weights of update {version} and goes back with those of {now}"),
+        ))
     }
 
     fn part_name(&self, part: usize) -> String {

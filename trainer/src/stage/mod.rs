@@ -3,6 +3,8 @@
 //! ```text
 //!  split      which parts a stage has; every stage's FQNs, and that together they are all
 //!  Stage      forward, backward and weight gradients of one microbatch on those parts
+//!  recompute  what of a forward stays for its backward, and what is computed again
+//!  account    what a stage did: live microbatches, times, the share of weight gradients that can be put off
 //!  interpret  runs a row of a program; all that it means is in its executor
 //!  runner     the executor of a row: stages, mail from stage to stage, transport, the reduction of gradients
 //!  posted     receives that wait until somebody needs what they bring
@@ -15,17 +17,21 @@
 //!   depend on where stages are cut;
 //! - what arrives becomes a leaf, what is sent is detached; a microbatch's state lives from its F to its B or W.
 
+mod account;
 mod compute;
 mod interpret;
 mod part;
 mod posted;
+mod recompute;
 mod runner;
 mod split;
 mod virtual_device;
 
+pub use account::{Account, Live};
 pub use compute::{Stage, StageInputs};
 pub use interpret::{Executor, interpret};
-pub use runner::{GradReduce, Links, LossSum, PipelineRunner};
+pub use recompute::{Keep, Recompute, Which};
+pub use runner::{GradReduce, Links, LossSum, PipelineRunner, RowOutcome};
 pub use split::{Inventory, inventory, parts_of_stage};
 pub use virtual_device::{Span, VirtualLinks, VirtualRank, times};
 

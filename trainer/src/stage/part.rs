@@ -1,11 +1,13 @@
-//! One part's run for one microbatch: leaves in, roots out, and the way back between them.
+//! One part's run for one microbatch: leaves in, roots out, and the way back between them; at once kept as a graph, or made
+//! again from its inputs when it goes back.
 
 use tch::Tensor;
 
+use super::{Keep, Recompute};
 use crate::{
     Error, Result,
     model::{Batch, Model, Output, Value},
-    parallel::{Params, Pass, Runtime},
+    parallel::{Params, Pass, Runtime, Tape},
     torch::node,
 };
 
@@ -15,12 +17,27 @@ pub(super) struct Ground<'a> {
     pub(super) model: &'a dyn Model,
     pub(super) runtime: &'a dyn Runtime,
     pub(super) params: &'a dyn Params,
+    pub(super) recompute: &'a Recompute,
 }
 
 /// A part that went forward and waits to go back.
 #[derive(Debug)]
 pub(super) struct PartRun {
     part: usize,
+    microbatch: usize,
+    kept: Kept,
+}
+
+/// What stays until backward.
+#[derive(Debug)]
+enum Kept {
+    Graph(Graph),
+    /// To be computed again; the tape has what the products gave.
+    Inputs(Vec<Tensor>, Tape),
+}
+
+#[derive(Debug)]
+struct Graph {
     /// Leaves that require gradients.
     inputs: Vec<Tensor>,
     /// Roots: what the part gave on, or the loss.
@@ -28,8 +45,70 @@ pub(super) struct PartRun {
 }
 
 impl PartRun {
-    /// Runs `part`; its loss, if it is the head.
+    /// Runs `part`; gives its outputs, outside any graph: what it gives on, or its loss, if it is the head.
     pub(super) fn forward(
+        ground: Ground<'_>,
+        part: usize,
+        microbatch: usize,
+        batch: &Batch,
+        inputs: &[Tensor],
+    ) -> Result<(Self, Vec<Tensor>)> {
+        let detached =
+            |tensors: &[Tensor]| tensors.iter().map(|it| Ok(it.f_detach()?)).collect::<Result<_>>();
+        ground.params.begin(part, Pass::Forward)?;
+        let (kept, outputs) = match ground.recompute.of(part) {
+            Keep::All => {
+                let graph = Graph::new(ground, part, microbatch, batch, inputs)?;
+                let outputs = detached(&graph.outputs)?;
+                (Kept::Graph(graph), outputs)
+            }
+            keep => {
+                let _untracked = tch::no_grad_guard();
+                if keep == Keep::Products {
+                    ground.runtime.record();
+                }
+                let outputs = outputs(ground, part, microbatch, batch, inputs);
+                let tape = if keep == Keep::Products { ground.runtime.recorded() } else { Tape::default() };
+                (Kept::Inputs(detached(inputs)?, tape), outputs?)
+            }
+        };
+        ground.params.end(part, Pass::Forward)?;
+        Ok((Self { part, microbatch, kept }, outputs))
+    }
+
+    /// The gradients of the inputs from those of the outputs; frees what was kept.
+    pub(super) fn backward(self, ground: Ground<'_>, batch: &Batch, grads: &[Tensor]) -> Result<Vec<Tensor>> {
+        let Self { part, microbatch, kept } = self;
+        let again = matches!(kept, Kept::Inputs(..));
+        let weights = again || ground.model.backward_needs_weights(part);
+        if weights {
+            ground.params.begin(part, Pass::Backward)?;
+        }
+        let graph = match kept {
+            Kept::Graph(graph) => graph,
+            Kept::Inputs(inputs, tape) => {
+                ground.runtime.replay(tape);
+                let graph = Graph::new(ground, part, microbatch, batch, &inputs);
+                let replayed = ground.runtime.replayed();
+                let graph = graph?;
+                replayed?;
+                graph
+            }
+        };
+        let inputs = graph.backward(part, grads)?;
+        if weights {
+            ground.params.end(part, Pass::Backward)?;
+        }
+        inputs.iter().map(gradient).collect()
+    }
+
+    pub(super) const fn part(&self) -> usize {
+        self.part
+    }
+}
+
+impl Graph {
+    fn new(
         ground: Ground<'_>,
         part: usize,
         microbatch: usize,
@@ -38,59 +117,40 @@ impl PartRun {
     ) -> Result<Self> {
         let leaf = |tensor: &Tensor| Ok(tensor.f_detach()?.f_set_requires_grad(true)?);
         let inputs: Vec<Tensor> = inputs.iter().map(leaf).collect::<Result<_>>()?;
-        let ops = ground.runtime.ops(microbatch);
-        ground.params.begin(part, Pass::Forward)?;
-        let outputs = match ground.model.forward(part, ops, batch, &inputs)? {
-            Output::Carry(outputs) => {
-                let expected = ground.model.carry(part, batch.rows, batch.length);
-                fits(&outputs, &expected).map_err(|error| error.at("its outputs"))?;
-                outputs
-            }
-            Output::Logits(logits) => vec![loss(ground, microbatch, batch, &logits)?],
-        };
-        ground.params.end(part, Pass::Forward)?;
-        Ok(Self { part, inputs, outputs })
+        let outputs = outputs(ground, part, microbatch, batch, &inputs)?;
+        Ok(Self { inputs, outputs })
     }
 
-    /// What it gives on, outside any graph.
-    pub(super) fn carried(&self) -> Result<Vec<Tensor>> {
-        self.outputs.iter().map(|output| Ok(output.f_detach()?)).collect()
-    }
-
-    /// The loss that the head gave.
-    pub(super) fn loss(&self) -> Result<f32> {
-        match self.outputs.as_slice() {
-            [loss] if loss.numel() == 1 => Ok(f32::try_from(loss)?),
-            _ => Err(Error::internal("the last part gave no logits, so that there is no loss")),
-        }
-    }
-
-    /// A gradient of the loss.
-    pub(super) fn seed(&self, scale: f32) -> Result<Vec<Tensor>> {
-        let seed = |loss: &Tensor| Ok(loss.f_detach()?.f_full_like(f64::from(scale))?);
-        self.outputs.iter().map(seed).collect()
-    }
-
-    /// The gradients of the inputs from those of the outputs; frees the graph.
-    pub(super) fn backward(self, ground: Ground<'_>, grads: &[Tensor]) -> Result<Vec<Tensor>> {
+    /// Runs the way back; gives the leaves.
+    fn backward(self, part: usize, grads: &[Tensor]) -> Result<Vec<Tensor>> {
         if grads.len() != self.outputs.len() {
             let (have, need) = (grads.len(), self.outputs.len());
-            return Err(Error::internal(format!(
-                "{have} gradients for the {need} outputs of part {}",
-                self.part
-            )));
+            return Err(Error::internal(format!("{have} gradients for the {need} outputs of part {part}")));
         }
         // An output that nothing was learned for (a mask, positions) has no way back.
         let (roots, grads): (Vec<_>, Vec<_>) =
             self.outputs.iter().zip(grads).filter(|(output, _)| output.requires_grad()).unzip();
-        ground.params.begin(self.part, Pass::Backward)?;
         node::backward(&roots, &grads)?;
-        ground.params.end(self.part, Pass::Backward)?;
-        self.inputs.iter().map(gradient).collect()
+        Ok(self.inputs)
     }
+}
 
-    pub(super) const fn part(&self) -> usize {
-        self.part
+/// What the part gives on, or its loss.
+fn outputs(
+    ground: Ground<'_>,
+    part: usize,
+    microbatch: usize,
+    batch: &Batch,
+    inputs: &[Tensor],
+) -> Result<Vec<Tensor>> {
+    let ops = ground.runtime.ops(microbatch);
+    match ground.model.forward(part, ops, batch, inputs)? {
+        Output::Carry(outputs) => {
+            let expected = ground.model.carry(part, batch.rows, batch.length);
+            fits(&outputs, &expected).map_err(|error| error.at("its outputs"))?;
+            Ok(outputs)
+        }
+        Output::Logits(logits) => Ok(vec![loss(ground, microbatch, batch, &logits)?]),
     }
 }
 

@@ -16,7 +16,7 @@ use crate::{
     transport::{Header, Kind, Transport},
 };
 
-use super::{Executor, Stage, interpret};
+use super::{Account, Executor, Live, Stage, interpret};
 
 /// Sums a stage's gradients over the data-parallel group.
 pub trait GradReduce {
@@ -49,6 +49,18 @@ pub struct LossSum {
     pub bits: u32,
 }
 
+/// What a rank's row came to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RowOutcome {
+    /// The losses of all microbatches, where the last stage is.
+    pub losses: Vec<LossSum>,
+    /// Microbatches that lived on the rank's stages, each on each stage counted: divided by the number of stages, the
+    /// activations of one microbatch of the whole rank are the unit.
+    pub live: Live,
+    /// What each stage of the rank did, by its index.
+    pub stages: BTreeMap<usize, Account>,
+}
+
 /// Runs one rank's row of a program for one step.
 pub struct PipelineRunner<'a> {
     links: Links<'a>,
@@ -57,6 +69,7 @@ pub struct PipelineRunner<'a> {
     batches: &'a [Batch],
     stages: BTreeMap<usize, Stage<'a>>,
     mail: HashMap<Letter, Vec<Tensor>>,
+    live: Live,
 }
 
 /// What is in the mail: for which stage, what, of which microbatch.
@@ -69,8 +82,7 @@ struct Letter {
 
 impl<'a> PipelineRunner<'a> {
     /// Runs the row of pipeline rank `rank` once: `batches` are the replica's microbatches of training step `step`, and
-    /// `stages` those of the rank. Gives the losses of all microbatches if the last stage is here, else none; and the
-    /// stages, for what they counted. `first` is the global index of the replica's first microbatch.
+    /// `stages` those of the rank. `first` is the global index of the replica's first microbatch.
     ///
     /// # Errors
     /// Stages or batches that are not the program's; the first failure of an action, with its place in the schedule.
@@ -81,11 +93,12 @@ impl<'a> PipelineRunner<'a> {
         stages: Vec<Stage<'a>>,
         batches: &'a [Batch],
         (step, first): (u64, usize),
-    ) -> Result<(Vec<LossSum>, Vec<Stage<'a>>)> {
+    ) -> Result<RowOutcome> {
         let table = program.table();
         let placement = &table.placement;
         let stages: BTreeMap<_, _> = stages.into_iter().map(|stage| (stage.index(), stage)).collect();
-        let mut runner = Self { links, placement, step, batches, stages, mail: HashMap::new() };
+        let mut runner =
+            Self { links, placement, step, batches, stages, mail: HashMap::new(), live: Live::default() };
         runner.fits(program, rank)?;
         interpret(program, rank, &mut runner)?;
         links.transport.flush()?;
@@ -117,9 +130,15 @@ impl<'a> PipelineRunner<'a> {
         })
     }
 
-    fn finished(self, first: usize) -> Result<(Vec<LossSum>, Vec<Stage<'a>>)> {
+    fn finished(self, first: usize) -> Result<RowOutcome> {
         if let Some(letter) = self.mail.keys().next() {
             return Err(Error::internal(format!("nobody took {letter:?}")));
+        }
+        if let Some(stage) = self.stages.values().find(|stage| stage.live() > 0) {
+            let (live, index) = (stage.live(), stage.index());
+            return Err(Error::internal(format!(
+                "{live} microbatches of stage {index} did not end their backward"
+            )));
         }
         let last = self.stages.values().find(|stage| stage.is_last());
         let loss = |microbatch| {
@@ -127,7 +146,8 @@ impl<'a> PipelineRunner<'a> {
             Some(LossSum { global: first + microbatch, bits: sum.to_bits() })
         };
         let losses = (0..self.batches.len()).filter_map(loss).collect();
-        Ok((losses, self.stages.into_values().collect()))
+        let stages = self.stages.iter().map(|(index, stage)| (*index, *stage.account())).collect();
+        Ok(RowOutcome { losses, live: self.live, stages })
     }
 
     fn forward(&mut self, stage: usize, microbatch: usize) -> Result<()> {
@@ -137,6 +157,7 @@ impl<'a> PipelineRunner<'a> {
         let batch = batch(self.batches, microbatch)?;
         let it = self.stage(stage)?;
         let (outputs, last) = (it.forward(microbatch, batch, inputs)?, it.is_last());
+        self.live.forward();
         if !last {
             self.mail.insert(Letter { stage: stage + 1, kind: Kind::Forward, microbatch }, outputs);
         }
@@ -153,9 +174,20 @@ impl<'a> PipelineRunner<'a> {
             true => it.backward(microbatch, batch, grads)?,
             false => it.backward_inputs(microbatch, batch, grads)?,
         };
+        if weights {
+            self.live.backward();
+        } else {
+            self.live.inputs();
+        }
         if let Some(before) = stage.checked_sub(1) {
             self.mail.insert(Letter { stage: before, kind: Kind::Backward, microbatch }, grads);
         }
+        Ok(())
+    }
+
+    fn weights(&mut self, stage: usize, microbatch: usize) -> Result<()> {
+        self.stage(stage)?.backward_weights(microbatch)?;
+        self.live.weights();
         Ok(())
     }
 
@@ -248,7 +280,7 @@ impl Executor for PipelineRunner<'_> {
         match action.step {
             Step::F(m) => self.forward(stage, m),
             Step::I(m) => self.backward(stage, m, false),
-            Step::W(m) => self.stage(stage)?.backward_weights(m),
+            Step::W(m) => self.weights(stage, m),
             Step::B(m) => self.backward(stage, m, true),
             Step::SendF(m) => self.send(action, Kind::Forward, m),
             Step::RecvF(m) => self.receive(action, Kind::Forward, m),

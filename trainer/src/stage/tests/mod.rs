@@ -5,6 +5,7 @@ mod failures;
 mod names;
 mod pipelines;
 mod plain;
+mod recompute;
 mod single;
 mod tiny;
 mod whole;

@@ -1,6 +1,6 @@
 //! Pipelines in threads, compared with one stage bit by bit.
 
-use schedule::{Gather, Program, Shape, generate, lower, named};
+use schedule::{Gather, Placement, Program, Shape, Table, generate, lower, named};
 
 use super::{
     single::{self, SCALE, batches},
@@ -11,7 +11,10 @@ use super::{
 use crate::{
     Result,
     parallel::Params,
-    stage::{GradReduce, Links, LossSum, PipelineRunner, Stage, StageInputs, parts_of_stage},
+    stage::{
+        GradReduce, Links, Live, LossSum, PipelineRunner, Recompute, RowOutcome, Stage, StageInputs,
+        parts_of_stage,
+    },
     transport::Transport,
 };
 
@@ -22,7 +25,7 @@ const FIRST: usize = 40;
 pub(super) struct Ran {
     pub(super) losses: Vec<LossSum>,
     pub(super) grads: Grads,
-    peaks: Vec<usize>,
+    live: Live,
     reduced: usize,
     scene: String,
 }
@@ -38,11 +41,13 @@ pub(super) fn rank_step(model: &Tiny, split: &str, program: &Program, wire: &Wir
     let runtime = Whole::new(&weights);
     let stages = model.stages(split);
     let (rank, peers): (_, Vec<_>) = (wire.rank(), (0..wire.size()).collect());
-    let mut held = Vec::new();
+    let (mut held, keep) = (Vec::new(), Recompute::default());
     for index in program.table().placement.stages_of(rank) {
         let parts = parts_of_stage(model, &stages, index)?;
         let params: &dyn Params = &*weights;
-        held.push(Stage::new(StageInputs { index, parts, model, runtime: &runtime, params, scale: SCALE })?);
+        let (runtime, recompute) = (&runtime, &keep);
+        let inputs = StageInputs { index, parts, model, runtime, params, recompute, scale: SCALE };
+        held.push(Stage::new(inputs)?);
     }
     let mut batches = batches(program.table().microbatches);
     for batch in &mut batches {
@@ -51,12 +56,12 @@ pub(super) fn rank_step(model: &Tiny, split: &str, program: &Program, wire: &Wir
     }
     let reduce: &dyn GradReduce = &*weights;
     let links = Links { transport: wire, peers: &peers, params: &*weights, reduce };
-    let (losses, held) = PipelineRunner::run(program, rank, links, held, &batches, (STEP, FIRST))?;
+    let RowOutcome { losses, live, .. } =
+        PipelineRunner::run(program, rank, links, held, &batches, (STEP, FIRST))?;
     assert_eq!(runtime.queued(), 0, "weight gradients are left in the queue");
-    assert!(held.iter().all(|stage| stage.live() == 0));
-    let peaks = held.iter().map(Stage::peak_live).collect();
+    assert_eq!((live.whole, live.queued), (0, 0));
     let reduced = weights.reduced.borrow().len();
-    Ok(Ran { losses, grads: weights.grads.take(), peaks, reduced, scene: wire.scene() })
+    Ok(Ran { losses, grads: weights.grads.take(), live, reduced, scene: wire.scene() })
 }
 
 pub(super) fn pipeline(
@@ -105,7 +110,7 @@ fn gpipe_and_1f1b_on_1_2_and_4_stages_give_the_bits_of_one_stage() {
                 for (rank, ran) in assert_same_bits(&model, split, &program).iter().enumerate() {
                     let formula =
                         if name == "GPipe" { microbatches } else { microbatches.min(stages - rank) };
-                    assert_eq!(ran.peaks, [formula], "{name} on {stages} stages, rank {rank}");
+                    assert_eq!(ran.live.peak, formula, "{name} on {stages} stages, rank {rank}");
                     assert_eq!(ran.reduced, 1);
                     let row = program.table().row(rank).iter().map(ToString::to_string);
                     assert_eq!(ran.scene, row.collect::<Vec<_>>().join(" "));
@@ -120,6 +125,53 @@ fn several_stages_on_a_rank_give_the_bits_of_one_stage() {
     let model = Tiny::new(4, false);
     assert_same_bits(&model, "1,1,1,1", &program("GPipe", 4, 2, 3));
     assert_same_bits(&model, "1,1,1,1", &program("GPipe", 4, 1, 3));
+}
+
+/// A table whose stages lie so, from its rows.
+fn written(of_stage: &[usize], microbatches: usize, rows: &[&str]) -> Program {
+    let placement = Placement::new(rows.len(), of_stage.to_vec()).unwrap();
+    let row = |row: &&str| row.split(' ').map(|cell| cell.parse().unwrap()).collect();
+    let table = Table { placement, microbatches, ranks: rows.iter().map(row).collect() };
+    lower(&table, Gather::PerPart).unwrap()
+}
+
+#[test]
+fn a_turning_point_and_a_loss_on_the_first_rank_need_no_message_and_give_the_bits_of_one_stage() {
+    for tied in [false, true] {
+        let model = Tiny::new(4, tied);
+        let rows = [
+            "0F0 0F1 3F0 3I0 3W0 3F1 3I1 3W1 0I0 0I1 0W0 0W1",
+            "1F0 2F0 1F1 2F1 2I0 1I0 2W0 2I1 1I1 1W0 2W1 1W1",
+        ];
+        let program = written(&[0, 1, 1, 0], 2, &rows);
+        let ranks = assert_same_bits(&model, "1,1,1,1", &program);
+        assert_eq!(ranks[0].losses.len(), 2, "rank 0 has the losses");
+        assert!(ranks[1].losses.is_empty());
+        for ran in &ranks {
+            assert_eq!(ran.reduced, 2);
+            assert!(!ran.scene.contains("1SEND_F") && !ran.scene.contains("2SEND_B"), "{}", ran.scene);
+        }
+        assert_eq!(
+            ranks[0].live,
+            Live { peak: 3, whole_at_peak: 3, peak_whole: 3, peak_queued: 2, ..Live::default() }
+        );
+    }
+}
+
+#[test]
+fn a_forward_and_a_backward_in_one_cell_give_the_bits_of_one_after_the_other() {
+    let model = Tiny::new(4, false);
+    let rows =
+        ["0F0 0F1 3F0 3I0 (3F1;0B0)OVERLAP_F_B 3W0 3B1 0B1", "1F0 2F0 1F1 (2F1;2B0)OVERLAP_F_B 1B0 2B1 1B1"];
+    assert_same_bits(&model, "1,1,1,1", &written(&[0, 1, 1, 0], 2, &rows));
+}
+
+#[test]
+fn stages_of_embedding_alone_and_of_the_head_alone_give_the_bits_of_one_stage() {
+    let model = Tiny::new(2, true);
+    for name in ["GPipe", "1F1B"] {
+        assert_same_bits(&model, "0,1,1,0", &program(name, 4, 4, 4));
+    }
 }
 
 #[test]

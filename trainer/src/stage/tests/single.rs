@@ -9,7 +9,7 @@ use super::{
 use crate::{
     model::{Batch, Model},
     parallel::Pass,
-    stage::{LossSum, Stage, StageInputs},
+    stage::{LossSum, Recompute, Stage, StageInputs},
 };
 
 pub(super) const SCALE: f32 = 1.0 / 24.0;
@@ -37,19 +37,26 @@ pub(super) struct Run {
 pub(super) fn run(model: &Tiny, microbatches: usize) -> Run {
     let weights = Weights::new(model);
     let runtime = Whole::new(&weights);
-    let mut stage = Stage::new(inputs(model, &weights, &runtime)).unwrap();
+    let keep = Recompute::default();
+    let mut stage = Stage::new(inputs(model, &weights, &runtime, &keep)).unwrap();
     for (microbatch, batch) in batches(microbatches).iter().enumerate() {
         assert!(stage.forward(microbatch, batch, Vec::new()).unwrap().is_empty());
         assert!(stage.backward(microbatch, batch, Vec::new()).unwrap().is_empty());
     }
-    assert_eq!((stage.live(), stage.peak_live(), runtime.queued()), (0, 1, 0));
+    assert_eq!((stage.live(), runtime.queued(), stage.account().staleness), (0, 0, 0));
     let loss = |global: usize| LossSum { global, bits: stage.loss(global).unwrap().to_bits() };
     let losses = (0..microbatches).map(loss).collect();
     Run { losses, grads: weights.grads.take() }
 }
 
-fn inputs<'a>(model: &'a Tiny, weights: &'a Weights, runtime: &'a Whole) -> StageInputs<'a> {
-    StageInputs { index: 0, parts: 0..model.parts().len(), model, runtime, params: weights, scale: SCALE }
+pub(super) fn inputs<'a>(
+    model: &'a Tiny,
+    weights: &'a Weights,
+    runtime: &'a Whole,
+    recompute: &'a Recompute,
+) -> StageInputs<'a> {
+    let parts = 0..model.parts().len();
+    StageInputs { index: 0, parts, model, runtime, params: weights, recompute, scale: SCALE }
 }
 
 #[test]
@@ -57,12 +64,14 @@ fn parts_begin_and_end_for_each_pass_in_order() {
     let model = Tiny::new(1, false);
     let weights = Weights::new(&model);
     let runtime = Whole::new(&weights);
-    let mut stage = Stage::new(inputs(&model, &weights, &runtime)).unwrap();
+    let keep = Recompute::default();
+    let mut stage = Stage::new(inputs(&model, &weights, &runtime, &keep)).unwrap();
     let batch = &batches(1)[0];
     stage.forward(0, batch, Vec::new()).unwrap();
     stage.backward(0, batch, Vec::new()).unwrap();
     let forward = (0..3).map(|part| (part, Pass::Forward));
-    let expected: Vec<_> = forward.chain((0..3).rev().map(|part| (part, Pass::Backward))).collect();
+    // The embedding goes back without weights.
+    let expected: Vec<_> = forward.chain((1..3).rev().map(|part| (part, Pass::Backward))).collect();
     assert_eq!(weights.passes.take(), expected);
 }
 
@@ -71,18 +80,23 @@ fn input_gradients_leave_weight_gradients_queued_until_they_are_asked_for() {
     let model = Tiny::new(2, false);
     let weights = Weights::new(&model);
     let runtime = Whole::new(&weights);
-    let mut stage = Stage::new(inputs(&model, &weights, &runtime)).unwrap();
+    let keep = Recompute::default();
+    let mut stage = Stage::new(inputs(&model, &weights, &runtime, &keep)).unwrap();
     let two = batches(2);
     for (microbatch, batch) in two.iter().enumerate() {
         stage.forward(microbatch, batch, Vec::new()).unwrap();
         stage.backward_inputs(microbatch, batch, Vec::new()).unwrap();
     }
     assert!(weights.grads.borrow().is_empty());
-    assert_eq!((runtime.queued(), stage.live(), stage.peak_live()), (8, 2, 2));
+    assert_eq!((runtime.queued(), stage.live()), (8, 2));
+    weights.passes.take();
     stage.backward_weights(1).unwrap();
     assert!(weights.grads.borrow().keys().all(|(_, microbatch)| *microbatch == 1));
     stage.backward_weights(0).unwrap();
     assert_eq!((runtime.queued(), stage.live()), (0, 0));
+    assert_eq!(weights.passes.take(), [], "W asks for no weights");
+    let account = stage.account();
+    assert!(account.splittable_share() == 1.0 && account.split_share() == 1.0);
     assert!(weights.grads.take() == run(&model, 2).grads, "I then W differs from B");
 }
 
@@ -91,7 +105,8 @@ fn a_microbatch_out_of_turn_is_refused() {
     let model = Tiny::new(1, false);
     let weights = Weights::new(&model);
     let runtime = Whole::new(&weights);
-    let mut stage = Stage::new(inputs(&model, &weights, &runtime)).unwrap();
+    let keep = Recompute::default();
+    let mut stage = Stage::new(inputs(&model, &weights, &runtime, &keep)).unwrap();
     let batch = &batches(1)[0];
     let said = stage.backward(0, batch, Vec::new()).unwrap_err().to_string();
     assert_eq!(said, "stage 0: microbatch 0 is not between forward and backward");
@@ -107,7 +122,8 @@ fn tensors_of_other_shapes_are_refused() {
     let model = Tiny::new(2, false);
     let weights = Weights::new(&model);
     let runtime = Whole::new(&weights);
-    let middle = StageInputs { index: 1, parts: 1..2, ..inputs(&model, &weights, &runtime) };
+    let keep = Recompute::default();
+    let middle = StageInputs { index: 1, parts: 1..2, ..inputs(&model, &weights, &runtime, &keep) };
     let mut stage = Stage::new(middle).unwrap();
     let one = || vec![Tensor::zeros([6, 6], tch::kind::FLOAT_CPU)];
     let batch = Batch { rows: 2, length: 3, tokens: None, targets: None };
@@ -117,5 +133,21 @@ fn tensors_of_other_shapes_are_refused() {
         "inputs of stage 1: tensors of shapes [[6, 6]] where the model says [[6, 6], [2, 3, 6]]"
     );
     assert!(stage.backward(0, &batch, one()).unwrap_err().to_string().starts_with("gradients for stage 1"));
-    assert!(Stage::new(StageInputs { parts: 3..9, ..inputs(&model, &weights, &runtime) }).is_err());
+    assert!(Stage::new(StageInputs { parts: 3..9, ..inputs(&model, &weights, &runtime, &keep) }).is_err());
+}
+
+#[test]
+fn weights_that_were_updated_between_forward_and_backward_are_told() {
+    let model = Tiny::new(1, false);
+    let weights = Weights::new(&model);
+    let runtime = Whole::new(&weights);
+    let keep = Recompute::default();
+    let mut stage = Stage::new(inputs(&model, &weights, &runtime, &keep)).unwrap();
+    let batch = &batches(1)[0];
+    weights.version.set(7);
+    stage.forward(0, batch, Vec::new()).unwrap();
+    weights.version.set(8);
+    let said = stage.backward(0, batch, Vec::new()).unwrap_err().to_string();
+    assert!(said.contains("with the weights of update 7 and goes back with those of 8"), "{said}");
+    assert_eq!(stage.account().staleness, 1);
 }

@@ -46,6 +46,7 @@ pub(super) struct Weights {
     pub(super) grads: RefCell<Grads>,
     pub(super) reduced: RefCell<Vec<Range<usize>>>,
     pub(super) passes: RefCell<Vec<(usize, Pass)>>,
+    pub(super) version: Cell<u64>,
 }
 
 impl Weights {
@@ -56,11 +57,16 @@ impl Weights {
             grads: RefCell::default(),
             reduced: RefCell::default(),
             passes: RefCell::default(),
+            version: Cell::new(0),
         })
     }
 }
 
 impl Params for Weights {
+    fn version(&self) -> u64 {
+        self.version.get()
+    }
+
     fn cut(&self, _: Param) -> Cut {
         Cut::Whole
     }

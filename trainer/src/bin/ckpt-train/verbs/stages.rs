@@ -9,6 +9,13 @@ use crate::cli::Stages;
 pub(super) fn run(options: &Stages) -> Result<u8> {
     let outline = Outline::new(&options.source.resolve()?)?;
     let mut text = format!("{}\n", outline.inventory()?);
+    for (stage, account) in outline.accounts().iter().enumerate() {
+        let rank = outline.program().table().placement.rank_of(stage).unwrap_or(0);
+        let share = 100.0 * account.splittable_share();
+        text += &format!(
+            "stage {stage} on pipeline rank {rank}: gradients of {share:.0} % of its parameters can be put off\n"
+        );
+    }
     if options.schedule {
         text += &outline.program().table().to_string();
     }
