@@ -23,7 +23,7 @@ fn every_command_of_the_readme_exists_with_its_options() {
     let mut seen = 0;
     for line in text.lines().filter(|line| line.starts_with("ckpt-train ")) {
         let words: Vec<&str> = line.split(" #").next().unwrap().split_whitespace().skip(1).collect();
-        let verb = if ["config", "data"].contains(&words[0]) { &words[..2] } else { &words[..1] };
+        let verb = if ["config", "data", "schedule"].contains(&words[0]) { &words[..2] } else { &words[..1] };
         let help = ckpt_train(&[verb, &["--help"]].concat());
         assert!(help.status.success(), "{line}");
         let help = String::from_utf8(help.stdout).unwrap() + &configured;

@@ -10,6 +10,8 @@ use trainer::{
     launch::Shown,
 };
 
+use crate::verbs::Schedule;
+
 /// Train a language model on a mesh of ranks, and launch the ranks.
 #[derive(Debug, Parser)]
 #[command(name = "ckpt-train", version, arg_required_else_help = true, max_term_width = 100)]
@@ -34,6 +36,12 @@ pub(crate) enum Verb {
         /// What to look at.
         #[command(subcommand)]
         verb: Data,
+    },
+    /// Pipeline schedules: draw, check, simulate and compare them. Needs no model, data or ranks.
+    Schedule {
+        /// What to do.
+        #[command(subcommand)]
+        verb: Schedule,
     },
     /// Continue a text with the model of a checkpoint.
     Generate(Generate),
@@ -72,6 +80,11 @@ pub(crate) struct Source {
 }
 
 impl Source {
+    /// Whether there is any: a file, or a value.
+    pub(crate) const fn given(&self) -> bool {
+        self.config.is_some() || !self.set.is_empty()
+    }
+
     pub(crate) fn resolve(&self) -> Result<Resolved> {
         let overrides: std::result::Result<Vec<Override>, _> =
             self.set.iter().map(|text| text.parse()).collect();

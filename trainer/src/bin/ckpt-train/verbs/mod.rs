@@ -5,11 +5,13 @@ mod config;
 mod data;
 mod generate;
 mod launch;
+mod schedule;
 mod stages;
 mod train;
 
 use std::io::{self, Write};
 
+pub(crate) use self::schedule::args::Schedule;
 use trainer::{Error, ErrorKind, Result, launch::guarded};
 
 use crate::{
@@ -25,6 +27,7 @@ pub(crate) fn run(cli: Cli) -> Result<u8> {
         Verb::Config(options) => config::run(&options),
         Verb::Data { verb } => data::run(&verb),
         Verb::Generate(options) => generate::run(&options),
+        Verb::Schedule { verb } => schedule::run(&verb),
         Verb::Stages(options) => stages::run(&options),
         Verb::Compare { first, second, name } => compare::run(&first, &second, &name),
         Verb::ExitCodes => exit_codes(),
