@@ -1,7 +1,11 @@
 //! Dialects and what speaks for them; files that must be refused, each with the place and what to do.
 
+use proptest::prelude::*;
+
 use super::*;
-use crate::{Action, Gather, Placement, ScheduleError, Step, grid::tables, lower};
+use crate::{
+    Action, Gather, Placement, Program, ScheduleError, Shape, Step, generate, grid::tables, lower, named,
+};
 
 fn document(text: &str) -> Result<Document, ScheduleError> {
     read(text, &Options::default())
@@ -220,4 +224,69 @@ fn actions_of_the_older_dialect_agree_with_their_text_both_ways() {
         assert_eq!(Dialect::Older.text(action), text);
     }
     assert!(Dialect::Older.action("(0F7;7B3)OVERLAP_F_B").unwrap_err().contains("two parts"));
+}
+
+/// Cells that files are likely to have, and some that they can't have.
+fn cell() -> impl Strategy<Value = String> {
+    let numbers = prop_oneof![4 => 0..3_usize, 1 => Just(usize::MAX)];
+    let names = prop::sample::select(vec![
+        "F",
+        "B",
+        "I",
+        "W",
+        "BW",
+        "SEND_F",
+        "RECV_F",
+        "SEND_B",
+        "RECV_B",
+        "UNSHARD",
+        "RESHARD",
+        "REDUCE_GRAD",
+        "OVERLAP_F_B",
+    ]);
+    let plain = (numbers.clone(), names, prop::option::of(numbers)).prop_map(|(stage, name, microbatch)| {
+        format!("{stage}{name}{}", microbatch.map(|it| it.to_string()).unwrap_or_default())
+    });
+    prop_oneof![
+        8 => plain,
+        1 => (0..3_usize, 0..3_usize, 0..3_usize).prop_map(|(s, m, b)| format!("({s}F{m};{s}B{b})OVERLAP_F_B")),
+        1 => Just(String::new()),
+        1 => "[0-9FBW();,\"\r ]{0,6}",
+    ]
+}
+
+proptest! {
+    #[test]
+    fn whatever_a_file_holds_it_is_read_or_refused_and_what_is_accepted_is_written_again(
+        rows in prop::collection::vec(prop::collection::vec(cell(), 0..8), 0..4),
+    ) {
+        let text: Vec<_> = rows.iter().map(|row| row.join(",")).collect();
+        if let Ok(found) = document(&text.join("\n")) {
+            prop_assert_eq!(document(&found.text()).unwrap(), found.clone());
+            if let Ok(program) = found.program(Gather::Stages(2)) {
+                prop_assert_eq!(Program::new(program.table().clone()).unwrap(), program);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cell_that_gets_lost_or_doubled_in_a_right_file_is_refused() {
+    let shape = Shape { stages: 6, ranks: 3, microbatches: 6 };
+    let table = generate(named("DualPipeV").unwrap(), shape).unwrap();
+    let right = lower(&table, Gather::PerPart).unwrap().table().clone();
+    for rank in 0..3 {
+        for step in 0..right.ranks[rank].len() {
+            for doubled in [false, true] {
+                let mut rows = right.clone();
+                let cell = rows.ranks[rank].remove(step);
+                if doubled {
+                    rows.ranks[rank].splice(step..step, [cell, cell]);
+                }
+                let program =
+                    document(&write(&rows, Dialect::Newer)).and_then(|it| it.program(Gather::PerPart));
+                assert!(program.is_err(), "rank {rank}, step {step}, cell {cell}, doubled: {doubled}");
+            }
+        }
+    }
 }

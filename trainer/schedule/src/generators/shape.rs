@@ -2,6 +2,9 @@
 
 use super::{super::ScheduleError, Generator};
 
+/// Most microbatches of all stages together that a table is made for: more is a slip of the pen, and would only fill memory.
+const MOST: usize = 1 << 24;
+
 /// The numbers that a schedule is generated for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shape {
@@ -21,13 +24,18 @@ impl Shape {
     }
 
     /// # Errors
-    /// Zeros; stages that don't divide over the ranks, or not into numbers that the generator takes.
+    /// Zeros; more than can be meant; stages that don't divide over the ranks, or not into numbers that the generator takes.
     pub(super) fn check(self, generator: &dyn Generator) -> Result<(), ScheduleError> {
         let Self { stages, ranks, microbatches } = self;
         let (name, takes) = (generator.name(), generator.stages_per_rank());
         if stages == 0 || ranks == 0 || microbatches == 0 {
             return Err(ScheduleError::Shape(format!(
                 "schedule {name}: {stages} stages, {ranks} ranks and {microbatches} microbatches; none can be 0"
+            )));
+        }
+        if stages.checked_mul(microbatches).is_none_or(|all| all > MOST) {
+            return Err(ScheduleError::Shape(format!(
+                "schedule {name}: {stages} stages of {microbatches} microbatches are more than {MOST} together"
             )));
         }
         if stages % ranks == 0 && takes.contains(&self.per_rank()) {

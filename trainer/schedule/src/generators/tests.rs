@@ -261,5 +261,10 @@ fn shapes_that_do_not_fit_are_refused() {
     };
     assert!(refused(4, 2, 4).contains("needs exactly 1 stage on each rank"), "{}", refused(4, 2, 4));
     assert!(refused(4, 4, 0).contains("none can be 0"));
+    assert!(
+        refused(4, 4, 1 << 40)
+            .contains("4 stages of 1099511627776 microbatches are more than 16777216 together")
+    );
+    assert!(refused(usize::MAX, 1, 2).contains("together"));
     assert!(refused(3, 4, 4).contains("on 3 ranks, not on 4"));
 }
