@@ -13,6 +13,7 @@
 
 mod batches;
 mod begin;
+mod check;
 mod faults;
 mod job;
 mod observe;
@@ -29,6 +30,7 @@ mod tensors;
 mod tests;
 mod world;
 
+pub use check::{Checked, check, shrunk};
 pub use job::Job;
 pub use observe::{Begun, NamedGradients, Observer, Row, StepDone};
 pub use outline::Outline;

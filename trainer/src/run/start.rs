@@ -69,7 +69,7 @@ fn means(config: &Resolved, ranks: &launch::Ranks, terms: &Terms) -> Result<(Lim
     Ok((limits, gloo))
 }
 
-fn limits(comm: &Comm, debug: &Debug, restart: u64) -> Result<Limits> {
+pub(super) fn limits(comm: &Comm, debug: &Debug, restart: u64) -> Result<Limits> {
     let dump = Some(&comm.dump_folder).filter(|folder| !folder.is_empty()).map(Into::into);
     Ok(Limits {
         start: comm.start_timeout,

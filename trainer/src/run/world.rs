@@ -52,19 +52,32 @@ pub fn run_threads<O: Observer>(
     terms: &Terms,
     observe: impl Fn(usize) -> Result<O> + Sync,
 ) -> Result<Summary> {
+    as_threads(job.ranks(), limits, &|transport| {
+        run_rank(job, transport, &mut observe(transport.rank())?, terms)
+    })
+}
+
+/// Runs `act` on all ranks, each a thread of this process with a transport of its own. Gives rank 0's summary.
+///
+/// # Errors
+/// As [`run_threads`].
+pub(super) fn as_threads(
+    ranks: usize,
+    limits: &Limits,
+    act: &(dyn Fn(&dyn Transport) -> Result<Summary> + Sync),
+) -> Result<Summary> {
     tch::set_num_threads(1);
     let failed_before = AtomicBool::new(false);
     let one = |transport: local::LocalTransport| -> Result<Summary, (bool, Error)> {
         let rank = transport.rank();
-        let ended = observe(rank).and_then(|mut observer| run_rank(job, &transport, &mut observer, terms));
-        ended.map_err(|error| {
+        act(&transport).map_err(|error| {
             let first = !failed_before.swap(true, Ordering::SeqCst);
             transport.abort(&error.to_string());
             (first, error.at(format!("rank {rank}")))
         })
     };
     let ended: Vec<Result<Summary, (bool, Error)>> = thread::scope(|scope| {
-        let threads: Vec<_> = local::World::new(job.ranks(), limits.clone())
+        let threads: Vec<_> = local::World::new(ranks, limits.clone())
             .into_iter()
             .map(|transport| {
                 let name = format!("rank-{}", transport.rank());

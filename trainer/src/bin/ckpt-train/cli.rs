@@ -27,6 +27,9 @@ pub(crate) enum Verb {
     Train(Train),
     /// Start ranks on this machine, and start all again when one dies.
     Launch(Launch),
+    /// Check a configuration on this machine, however many ranks it has: all run the first step as threads, on a model shrunk to what
+    /// the mesh still divides. Proves that groups, messages, collectives and shapes agree.
+    Check(Check),
     /// Show the configuration that would be used, or all keys.
     Config(Config),
     /// Show which names each stage has, and that together they are all; write the model's baseline.
@@ -79,6 +82,16 @@ pub(crate) struct Source {
     set: Vec<String>,
 }
 
+/// Options of `check`.
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    #[command(flatten)]
+    pub(crate) source: Source,
+    /// Print JSON, with what each rank sends.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 impl Source {
     /// Whether there is any: a file, or a value.
     pub(crate) const fn given(&self) -> bool {
@@ -86,8 +99,13 @@ impl Source {
     }
 
     pub(crate) fn resolve(&self) -> Result<Resolved> {
+        self.resolve_with(&[])
+    }
+
+    /// With settings that win over those of the command line.
+    pub(crate) fn resolve_with(&self, more: &[String]) -> Result<Resolved> {
         let overrides: std::result::Result<Vec<Override>, _> =
-            self.set.iter().map(|text| text.parse()).collect();
+            self.set.iter().chain(more).map(|text| text.parse()).collect();
         config::resolve(self.config.as_deref(), &overrides?)
     }
 }

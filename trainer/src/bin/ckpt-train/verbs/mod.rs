@@ -1,5 +1,6 @@
 //! The verbs. Each yields the exit code of what it did, or the failure.
 
+mod check;
 mod compare;
 mod config;
 mod data;
@@ -24,6 +25,7 @@ pub(crate) fn run(cli: Cli) -> Result<u8> {
     match cli.verb {
         Verb::Train(options) => train::run(&options),
         Verb::Launch(options) => launch::run(options),
+        Verb::Check(options) => check::run(&options),
         Verb::Config(options) => config::run(&options),
         Verb::Data { verb } => data::run(&verb),
         Verb::Generate(options) => generate::run(&options),

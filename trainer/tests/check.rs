@@ -1,0 +1,62 @@
+//! `ckpt-train check`: meshes of more ranks than there are machines.
+
+#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
+#[expect(dead_code, reason = "other tests use the rest")]
+mod training;
+
+use training::{Answer, EXE, Place};
+
+fn check(place: &Place, settings: &[&str]) -> Answer {
+    let mut command = place.command(EXE);
+    Answer::of(command.args(["check", "-c", "run.toml"]).args(settings).output().unwrap())
+}
+
+#[test]
+fn sixty_four_ranks_of_a_model_far_too_large_are_checked_in_one_process() {
+    let place = Place::new();
+    let large = [
+        "--parallelism.mesh=4x2x8",
+        "--training.global_batch=64",
+        "--exact.virtual_tp=8",
+        "--model.dim=8192",
+        "--model.layers=6",
+        "--model.heads=64",
+        "--model.kv_heads=8",
+        "--model.head_dim=128",
+        "--model.ffn=28672",
+        "--model.vocab=32000",
+        "--training.seq_len=4096",
+    ];
+    let answer = check(&place, &large);
+    answer.is(0, &[]);
+    // 16 microbatches of each replica, on 4 x 8 pipelines of one boundary, there and back.
+    for words in [
+        "4x2x8: 64 ranks as threads, model shrunk to dim 8, ffn 16, vocabulary 256, 8 tokens",
+        "groups    tp: 8 of 8: [0, 1, … 7] to [56, 57, … 63]",
+        "groups    pp: 32 of 2: [0, 8] to [55, 63]",
+        "messages  1024 sent, 1024 received",
+    ] {
+        assert!(answer.out.contains(words), "{words}\n{}", answer.out);
+    }
+    let json = check(&place, &[&large[..], &["--json"]].concat()).out;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(
+        (json["ranks"][63]["tp"].as_u64(), json["ranks"][63]["messages_sent"].as_u64()),
+        (Some(7), Some(16))
+    );
+    assert!(!place.path().join("checkpoints").exists() && !place.path().join("metrics").exists());
+}
+
+#[test]
+fn what_goes_wrong_on_one_of_many_ranks_is_named_with_both_sides() {
+    let place = Place::new();
+    let mesh = ["--parallelism.mesh=4x2x2", "--training.global_batch=16"];
+    let fault = ["--debug.message_fault=drop", "--debug.message_step=1", "--debug.message_rank=9"];
+    let answer = check(&place, &[&mesh[..], &fault].concat());
+    answer.is(
+        20,
+        &["rank 11 expected from rank 9 activations of microbatch 0 for stage 1 in step 1", "one was lost"],
+    );
+    check(&place, &["--parallelism.mesh=4x2x16"]).is(78, &["tp"]);
+}
