@@ -36,6 +36,7 @@ pub mod metrics;
 pub mod model;
 pub mod optim;
 pub mod parallel;
+pub mod parity;
 pub mod placement;
 pub mod run;
 pub mod stage;

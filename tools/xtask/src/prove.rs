@@ -5,7 +5,7 @@
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 
 use crate::error::Error;
-use crate::{process, python, test};
+use crate::{libtorch, process, python, test};
 
 /// One of the proofs.
 #[derive(Debug)]
@@ -26,10 +26,12 @@ enum Kind {
     Parsers,
     /// By tests of crates, with more cases.
     Properties,
+    /// By an example of the trainer, which needs libtorch.
+    Trainer,
 }
 
 /// All of them; they are listed nowhere else.
-const PROOFS: [Proof; 10] = [
+const PROOFS: [Proof; 11] = [
     proof("crash", Kind::Store, "Prove that no crash of the machine loses or mixes a checkpoint"),
     proof("killer", Kind::Killer, "Prove that no process that is killed loses or mixes a checkpoint"),
     proof(
@@ -68,6 +70,11 @@ const PROOFS: [Proof; 10] = [
         "geometry",
         Kind::Properties,
         "Check the properties of names and geometry on random meshes, rules, shapes and flat buffers",
+    ),
+    proof(
+        "parity",
+        Kind::Trainer,
+        "Prove that every pipeline schedule gives the losses and gradients of one process to the bit, on many meshes",
     ),
 ];
 
@@ -142,6 +149,7 @@ fn run(proof: &Proof, size: &Size) -> Result<(), Error> {
     let mut environment = Vec::new();
     let profile = match proof.kind {
         Kind::Properties => return geometry(size, &seed),
+        Kind::Trainer => return trainer(proof, size, &seed),
         Kind::Parsers => &["--profile", "fuzz"][..],
         Kind::Store | Kind::Killer => &["--release"],
     };
@@ -156,6 +164,16 @@ fn run(proof: &Proof, size: &Size) -> Result<(), Error> {
     arguments.extend(["--", proof.name, "--seed", &seed]);
     arguments.extend(size.full.then_some("--full"));
     process::run(test::cargo(&arguments).envs(environment), "what is bad is printed above")
+}
+
+/// An example of the trainer of the proof's name.
+fn trainer(proof: &Proof, size: &Size, seed: &str) -> Result<(), Error> {
+    libtorch::set_up(None)?;
+    let mut arguments = vec!["run", "--quiet", "--package", "trainer", "--example", proof.name];
+    arguments.extend(size.full.then_some("--release"));
+    arguments.extend(["--", "--seed", seed]);
+    arguments.extend(size.full.then_some("--full"));
+    process::run(&mut test::cargo(&arguments), "what is not the same is printed above")
 }
 
 /// The properties are tests of the crates themselves, with more cases than a test run has: those of the two pure ones, and in full that a

@@ -17,7 +17,7 @@ const RENAMED: &[(&str, &str)] = &[
     ("optimizer.beta", "optimizer.betas"),
     ("parallelism.pipeline_schedule", "parallelism.schedule"),
     ("parallelism.pipeline_parallel_schedule", "parallelism.schedule"),
-    ("parallelism.pipeline_parallel_schedule_csv", "parallelism.schedule"),
+    ("parallelism.pipeline_parallel_schedule_csv", "parallelism.schedule_csv"),
     ("parallelism.num_pp_microbatches", "training.microbatches"),
     ("parallelism.data_parallel_replicate_degree", "parallelism.dp_replicate"),
     ("parallelism.data_parallel_shard_degree", "parallelism.dp_shard"),
@@ -52,7 +52,7 @@ const SECTIONS: &[(&str, &str)] =
 
 /// Words that mean a canonical one.
 const WORDS: &[(&str, &str, &str)] = &[
-    ("parallelism.schedule", "zero_bubble", "ZBH1"),
+    ("parallelism.schedule", "automatic", "Auto"),
     ("fsdp.strategy", "fsdp", "full_shard"),
     ("fsdp.strategy", "zero3", "full_shard"),
     ("fsdp.strategy", "zero2", "shard_grad_op"),

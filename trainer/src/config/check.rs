@@ -15,11 +15,13 @@ pub(super) fn required(config: &Config) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Stages that a rank runs where nothing else is said: one, or two for schedules that need more.
+/// Stages that a rank runs where nothing else is said: as few as the schedule takes, one or two. 0: what the file says.
 pub(super) fn own_stages(parallelism: &Parallelism) -> u64 {
-    const SEVERAL: &[&str] =
-        &["Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV"];
-    if SEVERAL.contains(&parallelism.schedule.as_str()) { 2 } else { 1 }
+    if parallelism.schedule_file().is_some() {
+        return 0;
+    }
+    let known = schedule::named(&parallelism.schedule);
+    known.map_or(1, |schedule| *schedule.stages_per_rank().start() as u64)
 }
 
 /// Checks that need nothing but the configuration.
@@ -104,6 +106,9 @@ fn exact(config: &Config) -> Result<()> {
 
 /// A list of layers has an entry for every stage.
 fn split(parallelism: &Parallelism) -> Result<()> {
+    if parallelism.stages_per_rank == 0 {
+        return Ok(());
+    }
     let stages = parallelism.mesh.pp as u64 * parallelism.stages_per_rank;
     match &parallelism.stage_split {
         StageSplit::Layers(layers) if layers.len() as u64 != stages => contradiction(

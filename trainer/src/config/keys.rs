@@ -8,7 +8,7 @@ use super::{
     lapse,
     sections::{
         CommMode, Decay, LoadProof, MessageFault, Mode, OnDamage, OnSaveFailure, Recomputed, Reshard, Resume,
-        Strategy, TransportKind,
+        ScheduleDialect, Strategy, TransportKind,
     },
 };
 use crate::mesh::MeshShape;
@@ -51,25 +51,18 @@ pub enum Kind {
     Split,
     /// True or false.
     Flag,
+    /// The path of a file; empty for none.
+    Path,
     /// `op`, or a whole number of at least 1.
     Selective,
     /// How what is stored is compressed: a codec for all roles, or some by role.
     Codecs,
 }
 
-/// Schedules by their canonical names.
-pub(super) const SCHEDULES: &[&str] = &[
-    "GPipe",
-    "1F1B",
-    "Interleaved1F1B",
-    "LoopedBFS",
-    "ZBH1",
-    "ZBH2",
-    "InterleavedZeroBubble",
-    "ZBVZeroBubble",
-    "DualPipeV",
-    "Auto",
-];
+/// Schedules by their canonical names: those that can be generated, and the one that is made for the stages.
+pub(super) fn schedules() -> Vec<&'static str> {
+    schedule::known().into_iter().chain([crate::run::AUTO]).collect()
+}
 
 const ANY: f64 = f64::INFINITY;
 
@@ -115,8 +108,11 @@ keys! {
     "parallelism.dp_replicate" Kind::Degree, "of dp, times that all weights are held; -1: what dp_shard leaves";
     "parallelism.dp_shard" Kind::Degree, "of dp, ranks that one copy of the weights is sharded over; -1: what dp_replicate leaves";
     "parallelism.schedule" Kind::Schedule, "pipeline schedule, or the path of a CSV file that holds one";
-    "parallelism.stages_per_rank" Kind::Whole(1), "stages that each pipeline rank runs; the schedule's own number if left out";
-    "parallelism.stage_split" Kind::Split, "layers of each stage";
+    "parallelism.schedule_csv" Kind::Path, "CSV file that holds the schedule, as torch writes them: with communication, it runs as it is; without, it is added; wins over parallelism.schedule";
+    "parallelism.schedule_dialect" Kind::Choice(ScheduleDialect::NAMES), "what the letters of the file mean: newer (B: full backward), older (B: gradient of inputs, BW: full), or auto";
+    "parallelism.stages_per_rank" Kind::Whole(0), "stages that each pipeline rank runs; 0, or left out: as few as the schedule takes, or what its file says";
+    "parallelism.stage_split" Kind::Split, "layers of each stage; 0 for a first one of the embedding alone, or a last one of the head";
+    "parallelism.live_microbatches" Kind::Whole(0), "schedule Auto: so many microbatches' activations at most on a rank; 0: as many as there are pipeline ranks";
     "parallelism.tp_across_nodes" Kind::Flag, "whether a tensor-parallel group may lie on several machines";
     "fsdp.strategy" Kind::Choice(Strategy::NAMES), "what data-parallel ranks share out: all (full_shard, shard_grad_op), all within dp_shard ranks (hybrid_shard), nothing (no_shard: DDP); follows from dp_replicate and dp_shard if left out";
     "fsdp.reshard_after_forward" Kind::Reshard, "whether gathered weights are freed after forward; default: without a pipeline";
@@ -199,6 +195,7 @@ impl Kind {
         matches!(
             self,
             Self::Text
+                | Self::Path
                 | Self::Choice(_)
                 | Self::Reshard
                 | Self::Schedule
@@ -238,6 +235,7 @@ impl Kind {
                     number.filter(|every| *every > 0).map(|every: i64| Value::from(every.to_string()));
                 number.or_else(|| value.as_str().filter(|text| *text == "op").map(Value::from))
             }
+            Self::Path => value.as_str().map(Value::from),
             Self::Text => value.as_str().filter(|text| !text.trim().is_empty()).map(Value::from),
             Self::Choice(words) => value.as_str().filter(|text| words.contains(text)).map(Value::from),
             // 0 stands for what is left, and cannot be given.
@@ -270,10 +268,13 @@ impl Kind {
     }
 }
 
-/// The canonical name of a schedule, whatever its case and hyphens; paths of CSV files as they are.
+/// The canonical name of a schedule, whatever its case and hyphens, or another name that is known for it; paths of CSV files
+/// as they are.
 fn schedule(text: &str) -> Option<String> {
-    let plain = |name: &str| name.replace(['-', '_'], "").to_ascii_lowercase();
-    let known = SCHEDULES.iter().find(|name| plain(name) == plain(text)).map(|name| (*name).to_owned());
+    if text.trim().eq_ignore_ascii_case(crate::run::AUTO) {
+        return Some(crate::run::AUTO.to_owned());
+    }
+    let known = schedule::named(text).ok().map(|known| known.name().to_owned());
     known.or_else(|| text.to_ascii_lowercase().ends_with(".csv").then(|| text.to_owned()))
 }
 
@@ -291,11 +292,12 @@ impl fmt::Display for Kind {
                 f.write_str("none, zstd or planes, or some of them by role, such as \"planes,param=none\"")
             }
             Self::Selective => f.write_str("\"op\", or a whole number of at least 1"),
+            Self::Path => f.write_str("the path of a file, or \"\" for none"),
             Self::Text => f.write_str("a text that is not empty"),
             Self::Choice(words) => write!(f, "{}", words.join(" or ")),
             Self::Degree => f.write_str("a whole number of at least 1, or -1 for what is left"),
             Self::Reshard => write!(f, "{}, true or false", Reshard::NAMES.join(", ")),
-            Self::Schedule => write!(f, "{}, or the path of a .csv file", SCHEDULES.join(", ")),
+            Self::Schedule => write!(f, "{}, or the path of a .csv file", schedules().join(", ")),
             Self::Time => f.write_str("a length of time such as \"500ms\", \"30s\" or \"5m\""),
             Self::Mesh => f.write_str("the sizes of dp, pp and tp, such as \"2x2x1\" or \"dp=2,pp=2\""),
             Self::Split => f.write_str("\"auto\" or a list with the number of layers of each stage"),

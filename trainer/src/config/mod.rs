@@ -37,7 +37,7 @@ pub use resolve::{Resolved, resolve};
 pub use sections::{
     ActivationCheckpoint, Checkpoint, Comm, CommMode, Config, Data, Debug, Decay, Exact, Fsdp, LoadProof,
     LrScheduler, MessageFault, Metrics, Mode, ModelTable, OnDamage, OnSaveFailure, Optimizer, Parallelism,
-    Recomputed, Reshard, Resume, StageSplit, Strategy, Training, TransportKind,
+    Recomputed, Reshard, Resume, ScheduleDialect, StageSplit, Strategy, Training, TransportKind,
 };
 pub use sharding::Sharding;
 

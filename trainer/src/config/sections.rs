@@ -161,6 +161,18 @@ choice! {
 }
 
 choice! {
+    /// What the letters of a schedule's file mean.
+    ScheduleDialect {
+        /// Found out from the file, and refused where that is not certain.
+        Auto = "auto",
+        /// I: gradient of inputs, B: of inputs and weights. torch since 2.6.
+        Newer = "newer",
+        /// B: gradient of inputs, BW: of inputs and weights. torch before.
+        Older = "older",
+    }
+}
+
+choice! {
     /// Which layers are computed again in backward.
     Recomputed {
         /// None.
@@ -329,8 +341,11 @@ pub struct Parallelism {
     pub dp_replicate: u64,
     pub dp_shard: u64,
     pub schedule: String,
+    pub schedule_csv: String,
+    pub schedule_dialect: ScheduleDialect,
     pub stages_per_rank: u64,
     pub stage_split: StageSplit,
+    pub live_microbatches: u64,
     pub tp_across_nodes: bool,
 }
 
@@ -341,10 +356,24 @@ impl Default for Parallelism {
             dp_replicate: 0,
             dp_shard: 0,
             schedule: "1F1B".to_owned(),
+            schedule_csv: String::new(),
+            schedule_dialect: ScheduleDialect::Auto,
             stages_per_rank: 0,
             stage_split: StageSplit::Auto,
+            live_microbatches: 0,
             tp_across_nodes: false,
         }
+    }
+}
+
+impl Parallelism {
+    /// The file that holds the schedule, if one does.
+    #[must_use]
+    pub fn schedule_file(&self) -> Option<&str> {
+        let named = Some(self.schedule_csv.as_str()).filter(|path| !path.is_empty());
+        named.or_else(|| {
+            Some(self.schedule.as_str()).filter(|name| name.to_ascii_lowercase().ends_with(".csv"))
+        })
     }
 }
 

@@ -1,6 +1,8 @@
 //! [`Job`]: everything about a run that is the same on every rank, decided before any rank begins.
 
-use std::{path::Path, sync::Arc};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
+
+use sha2::{Digest, Sha256};
 
 use super::Outline;
 use crate::{
@@ -60,6 +62,18 @@ impl Job {
         self.outline.mesh.ranks()
     }
 
+    /// Shapes of the parameters, by name.
+    #[must_use]
+    pub fn shapes(&self) -> BTreeMap<String, Vec<i64>> {
+        self.outline.model.params().iter().map(|spec| (spec.fqn.to_string(), spec.shape.clone())).collect()
+    }
+
+    /// See [`Outline::advice`].
+    #[must_use]
+    pub fn advice(&self) -> Option<String> {
+        self.outline.advice()
+    }
+
     /// Number of parameters; a tied one counts once.
     #[must_use]
     pub fn parameters(&self) -> i64 {
@@ -101,7 +115,10 @@ impl Job {
 
     /// A digest of everything that ranks must agree on.
     pub(super) fn digest(&self) -> Result<String> {
-        Ok(format!("{} {}", self.config.config.sha256()?, self.data.sha256))
+        // A schedule's file may be another one elsewhere.
+        let rows = Sha256::digest(self.outline.program.table().to_string());
+        let rows: String = rows.iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(format!("{} {} {rows}", self.config.config.sha256()?, self.data.sha256))
     }
 }
 

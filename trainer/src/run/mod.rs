@@ -34,6 +34,7 @@ pub use check::{Checked, check, shrunk};
 pub use job::Job;
 pub use observe::{Begun, NamedGradients, Observer, Row, StepDone};
 pub use outline::Outline;
+pub(crate) use program::AUTO;
 pub use rank::{Ended, Summary};
 pub use recording::{Recording, SAMPLES};
 pub use rehearsal::Rehearsal;

@@ -49,18 +49,27 @@ impl Outline {
         let model = family.build(values.model.keys.clone())?;
         let registry = placement::registry(family, &*model)?;
         let (mesh, parallelism) = (values.parallelism.mesh, &values.parallelism);
-        let count = mesh.pp * positive(parallelism.stages_per_rank, "parallelism.stages_per_rank")?;
+        let microbatches = positive(config.batches.microbatches, "training.microbatches")?;
+        let written = super::program::written(parallelism, microbatches, config.sharding.gather)?;
+        let count = match &written {
+            Some(program) => program.table().stages(),
+            None => mesh.pp * positive(parallelism.stages_per_rank, "parallelism.stages_per_rank")?,
+        };
         let sizes = sizes(&parallelism.stage_split, &registry, count)?;
         let layers = resolved(&StageSplit::Explicit(sizes.clone()), &registry, count)?;
         let stages = (0..count).map(|index| stage::parts_of_stage(&*model, &layers, index));
-        let stages = stages.collect::<Result<_>>().place("stages")?;
-        let microbatches = positive(config.batches.microbatches, "training.microbatches")?;
-        let shape = Shape { stages: count, ranks: mesh.pp, microbatches };
-        let program = super::program::program(parallelism, shape, config.sharding.gather)?;
-        let split = placed(parallelism, sizes, &program);
-        let geometry = config.sharding.data.geometry(mesh)?;
+        let stages: Vec<Range<usize>> = stages.collect::<Result<_>>().place("stages")?;
         let again = &values.activation_checkpoint;
         let recompute = Recompute::new(&*model, which(again)?, again.queue);
+        let accounts: Vec<Account> =
+            stages.iter().map(|parts| Account::of(&*model, parts, &recompute)).collect();
+        let shape = Shape { stages: count, ranks: mesh.pp, microbatches };
+        let program = match written {
+            Some(program) => program,
+            None => super::program::program(parallelism, shape, config.sharding.gather, &accounts)?,
+        };
+        let split = placed(parallelism, sizes, &program);
+        let geometry = config.sharding.data.geometry(mesh)?;
         Ok(Self { family, model, registry, mesh, geometry, split, layers, stages, program, recompute })
     }
 

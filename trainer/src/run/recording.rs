@@ -102,11 +102,16 @@ impl Observer for Recording<'_> {
             .then(|| log::Writer::open(&path, begun.epoch, begun.step, begun.cursor))
             .transpose()?;
         self.files = Some(Files { recorder, samples });
+        let parallelism = &self.job.config.config.parallelism;
+        let schedule = parallelism.schedule_file().unwrap_or(&parallelism.schedule);
         let (mesh, root) = (self.job.outline.mesh, &self.job.config.config.checkpoint.root);
         self.say(&match begun.from {
-            None => format!("start  mesh {mesh}, {} parameters, saving to {root}", self.job.parameters()),
+            None => format!(
+                "start  mesh {mesh}, schedule {schedule}, {} parameters, saving to {root}",
+                self.job.parameters()
+            ),
             Some(seq) => format!(
-                "resume  mesh {mesh}, from checkpoint seq:{seq} of step {} in {root}, loaded in {:.2} s{}",
+                "resume  mesh {mesh}, schedule {schedule}, from checkpoint seq:{seq} of step {} in {root}, loaded in {:.2} s{}",
                 begun.step,
                 begun.took.as_secs_f64(),
                 begun.loaded.map_or_else(String::new, |loaded| format!(", rank 0 {}", read(loaded)))

@@ -17,7 +17,9 @@ use crate::{
 };
 
 mod ledger;
+mod resume;
 mod saves;
+mod schedules;
 mod strategies;
 
 /// How late rank 1 is with its part of a save that is slowed down: longer than parts are waited for that will hardly come.

@@ -2,11 +2,13 @@
 //! clear error.
 
 mod failures;
+mod models;
 mod names;
 mod pipelines;
 mod plain;
 mod recompute;
 mod single;
+mod speed;
 mod tiny;
 mod whole;
 mod wire;
