@@ -174,8 +174,12 @@ fn what_each_strategy_moves_in_a_step_is_what_the_ledger_says() {
     let mesh = |text| ("parallelism.mesh", text);
     for (dp, text) in [(2, "2x1x1"), (4, "4x1x1")] {
         let (microbatches, once) = (8 / dp, all * (dp - 1) / dp);
-        let full =
-            Ledger { weights: (2 * microbatches * parts, 2 * microbatches * once), gradients: (parts, once) };
+        // The table is gathered for forward alone: an embedding goes back without weights.
+        let table = 4 * TABLE * (dp - 1) / dp;
+        let full = Ledger {
+            weights: (microbatches * (2 * parts - 1), microbatches * (2 * once - table)),
+            gradients: (parts, once),
+        };
         assert_eq!(ledger(&[mesh(text), strategy("full_shard")], 1), full);
         let kept = Ledger { weights: (parts, once), gradients: (parts, once) };
         assert_eq!(ledger(&[mesh(text), strategy("shard_grad_op")], 1), kept);
@@ -186,7 +190,7 @@ fn what_each_strategy_moves_in_a_step_is_what_the_ledger_says() {
     }
     let hybrid = [mesh("4x1x1"), strategy("hybrid_shard"), ("parallelism.dp_shard", "2")];
     let expected = Ledger {
-        weights: (2 * 2 * parts, 2 * 2 * all / 2),
+        weights: (2 * (2 * parts - 1), 2 * (2 * all / 2 - 4 * TABLE / 2)),
         gradients: (3 * parts, all / 2 + 2 * all / 2 / 2),
     };
     assert_eq!(ledger(&hybrid, 3), expected);
@@ -199,6 +203,7 @@ fn under_a_pipeline_weights_are_gathered_once_a_step_unless_they_are_to_be_freed
     let mesh = ("parallelism.mesh", "2x2x1");
     let kept = Ledger { weights: (parts, all / 2), gradients: (parts, all / 2) };
     assert_eq!(ledger(&[mesh], 0), kept);
-    let freed = Ledger { weights: (2 * 4 * parts, 2 * 4 * all / 2), gradients: (parts, all / 2) };
+    let back = 2 * all / 2 - 4 * TABLE / 2;
+    let freed = Ledger { weights: (4 * (2 * parts - 1), 4 * back), gradients: (parts, all / 2) };
     assert_eq!(ledger(&[mesh, ("fsdp.reshard_after_forward", "true")], 0), freed);
 }
