@@ -25,6 +25,7 @@
 pub mod checkpoint;
 pub mod config;
 pub mod data;
+pub mod doctor;
 pub mod error;
 pub mod exact;
 pub mod fsdp;
@@ -38,6 +39,7 @@ pub mod optim;
 pub mod parallel;
 pub mod parity;
 pub mod placement;
+pub mod plan;
 pub mod run;
 pub mod stage;
 pub mod torch;

@@ -4,7 +4,13 @@ use fqn::AxisName;
 use reshard::{Divisibility, check_divisibility};
 
 use super::{Config, ConfigError, Mode, ModelTable, Parallelism, StageSplit, keys};
-use crate::{Error, Result, exact::VirtualTp, mesh::MeshShape, stage};
+use crate::{
+    Error, Result,
+    exact::VirtualTp,
+    mesh::MeshShape,
+    plan::{Cut, Order, Strategy},
+    stage,
+};
 
 /// Refuses a configuration that lacks what has no default.
 pub(super) fn required(config: &Config) -> Result<(), ConfigError> {
@@ -114,16 +120,32 @@ fn split(parallelism: &Parallelism) -> Result<()> {
         StageSplit::Layers(layers) if layers.len() as u64 != stages => contradiction(
             format!(
                 "parallelism.stage_split lists {} stages, but pp={} x parallelism.stages_per_rank={} = {stages} \
-                 (schedule {})",
+                 (schedule {}){}",
                 layers.len(),
                 parallelism.mesh.pp,
                 parallelism.stages_per_rank,
-                parallelism.schedule
+                parallelism.schedule,
+                several(parallelism, layers.len())
             ),
             "give one number of layers for each stage, or \"auto\"",
         ),
         _ => Ok(()),
     }
+}
+
+/// Why so many stages are not this schedule's, if it needs several on each rank: the ranks that they would do for.
+fn several(parallelism: &Parallelism, listed: usize) -> String {
+    let least = schedule::named(&parallelism.schedule).map_or(1, |it| *it.stages_per_rank().start());
+    if least < 2 {
+        return String::new();
+    }
+    let fits = (1..=listed).filter(|ranks| listed.is_multiple_of(*ranks) && listed / ranks >= least);
+    let fits = fits.map(|ranks| ranks.to_string()).collect::<Vec<_>>().join(" or ");
+    let fits = if fits.is_empty() { "no number of".to_owned() } else { fits };
+    format!(
+        ": {} needs {least} or more stages on each rank, the same number on all, so {listed} stages do for {fits} ranks only",
+        parallelism.schedule
+    )
 }
 
 /// Refuses a mesh of another number of ranks than there are.
@@ -134,11 +156,14 @@ pub fn check_world(mesh: MeshShape, world: usize) -> Result<()> {
     if mesh.ranks() == world {
         return Ok(());
     }
+    let (dp, pp, tp) = (mesh.dp as u64, mesh.pp as u64, mesh.tp as u64);
+    let cut = Cut { dp, pp, tp, shard: dp, strategy: Strategy::FullShard, order: Order::DpPpTp };
+    let near = match cut.near(world as u64).as_slice() {
+        [] => String::new(),
+        near => format!("; meshes of {world}: {}", near.join(", ")),
+    };
     let said = format!(
-        "parallelism.mesh={mesh} has dp={} x pp={} x tp={} = {} ranks, but there are {world} processes",
-        mesh.dp,
-        mesh.pp,
-        mesh.tp,
+        "parallelism.mesh={mesh} has dp={dp} x pp={pp} x tp={tp} = {} ranks, but there are {world} processes{near}",
         mesh.ranks()
     );
     contradiction(

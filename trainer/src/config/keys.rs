@@ -7,8 +7,8 @@ use dcp::codec::Codecs;
 use super::{
     lapse,
     sections::{
-        CommMode, Decay, LoadProof, MessageFault, Mode, OnDamage, OnSaveFailure, Recomputed, Reshard, Resume,
-        ScheduleDialect, Strategy, TransportKind,
+        CommMode, Decay, FlopsFormula, LoadProof, MessageFault, Mode, OnDamage, OnSaveFailure, Recomputed,
+        Reshard, Resume, ScheduleDialect, Strategy, TransportKind,
     },
 };
 use crate::mesh::MeshShape;
@@ -133,6 +133,12 @@ keys! {
     "checkpoint.resume" Kind::Choice(Resume::NAMES), "auto: from the newest checkpoint if there is one";
     "metrics.folder" Kind::Text, "where rank_00000.jsonl and its like are written";
     "metrics.log_freq" Kind::Whole(1), "steps from console line to console line";
+    "metrics.tensorboard" Kind::Flag, "whether rank 0 also writes TensorBoard's event files, to metrics.folder/tensorboard";
+    "metrics.peak_tflops" Kind::Number(0.0, ANY), "rate of one rank's card in TFLOP/s, which mfu is a share of; 0: mfu is not shown";
+    "metrics.flops_formula" Kind::Choice(FlopsFormula::NAMES), "operations of a token: palm has 6 for each parameter but the table, and attention's; 6n has 6 for each parameter";
+    "metrics.flops_per_token" Kind::Number(0.0, ANY), "operations of a token, where no formula fits; 0: by the formula";
+    "metrics.trace_first" Kind::Whole(0), "first step that is traced, to metrics.folder/trace; 0: none is";
+    "metrics.trace_steps" Kind::Whole(1), "how many steps are traced";
     "comm.transport" Kind::Choice(TransportKind::NAMES), "auto: gloo among processes, threads within one";
     "comm.mode" Kind::Choice(CommMode::NAMES), "async: a message is under way while its sender goes on; sync: a send waits until it is taken";
     "comm.buffers" Kind::Whole(1), "messages of a rank that may be under way in async mode before a send waits";

@@ -115,7 +115,9 @@ impl Resolved {
                 own.iter().map(|(_, name, value)| line(name, value).chars().count()).max().unwrap_or(0);
             let _ = writeln!(text, "\n[{section}]");
             for (key, name, value) in own {
-                let _ = writeln!(text, "{:width$}  # {}", line(name, value), self.origin(key));
+                let written =
+                    self.written(key).map_or_else(String::new, |written| format!(", written {written}"));
+                let _ = writeln!(text, "{:width$}  # {}{written}", line(name, value), self.origin(key));
             }
         }
         Ok(text)

@@ -21,6 +21,7 @@ pub struct Resolved {
     /// What follows from them: how the weights are.
     pub sharding: Sharding,
     origins: BTreeMap<String, Origin>,
+    written: BTreeMap<String, String>,
 }
 
 /// Reads `file`, if any, and what it includes; puts `overrides` over it; checks everything.
@@ -41,6 +42,8 @@ pub fn resolve(file: Option<&Path>, overrides: &[Override]) -> Result<Resolved> 
 #[derive(Default)]
 struct Merged {
     values: BTreeMap<String, (toml::Value, Origin)>,
+    /// By canonical key: names and words from elsewhere, as they stand where the value comes from.
+    written: BTreeMap<String, String>,
     /// Whether anything said how many data-parallel ranks there are.
     has_dp: bool,
 }
@@ -57,7 +60,10 @@ impl Merged {
     fn put(&mut self, layer: Layer) -> Result<(), ConfigError> {
         let mut degrees = Vec::new();
         let mut own_mesh = false;
-        for leaf in layer.into_iter().map(alias::renamed) {
+        for leaf in layer {
+            let written = (leaf.key.clone(), leaf.value.clone());
+            let leaf = alias::renamed(leaf);
+            self.remember(&leaf, &written);
             match alias::degree(&leaf) {
                 Some(found) => degrees.push((found?, leaf)),
                 None => {
@@ -69,6 +75,20 @@ impl Merged {
         }
         self.has_dp |= own_mesh || degrees.iter().any(|((axis, _), _)| *axis == Axis::Dp);
         degrees.into_iter().try_for_each(|((axis, size), leaf)| self.set_degree(axis, size, &leaf, own_mesh))
+    }
+
+    /// How a value was written, where that is not the canonical form.
+    fn remember(&mut self, leaf: &Leaf, (key, value): &(String, toml::Value)) {
+        let degree = alias::degree(leaf).is_some();
+        let canonical = if degree { MESH } else { &leaf.key };
+        if !degree {
+            self.written.remove(canonical);
+        }
+        if key != canonical || *value != leaf.value {
+            let text = self.written.entry(canonical.to_owned()).or_default();
+            text.push_str(if text.is_empty() { "" } else { ", " });
+            text.push_str(&format!("{key} = {value}"));
+        }
     }
 
     fn set_degree(
@@ -111,7 +131,7 @@ impl Merged {
                 origins.insert(MESH.to_owned(), Origin::Derived("parallelism.dp_replicate and dp_shard"));
             }
         }
-        derived(config, origins)
+        derived(config, origins, self.written)
     }
 }
 
@@ -154,7 +174,11 @@ fn wrong(leaf: &Leaf, kind: Kind) -> ConfigError {
 }
 
 /// Fills in what follows from other values, and checks that all fit together.
-fn derived(mut config: Config, mut origins: BTreeMap<String, Origin>) -> Result<Resolved> {
+fn derived(
+    mut config: Config,
+    mut origins: BTreeMap<String, Origin>,
+    written: BTreeMap<String, String>,
+) -> Result<Resolved> {
     check::required(&config)?;
     let strategy = origins.contains_key(STRATEGY).then_some(config.fsdp.strategy);
     let mut fill = |value: &mut u64, key: &str, found: u64, from: &'static str| {
@@ -199,10 +223,16 @@ fn derived(mut config: Config, mut origins: BTreeMap<String, Origin>) -> Result<
     }
     check::together(&config)?;
     check::check_model(&config, &ModelSizes::of(&config.model, config.training.seq_len)?)?;
-    Ok(Resolved { config, batches, sharding, origins })
+    Ok(Resolved { config, batches, sharding, origins, written })
 }
 
 impl Resolved {
+    /// How a value was written there, if under a name or with a word from elsewhere.
+    #[must_use]
+    pub fn written(&self, key: &str) -> Option<&str> {
+        self.written.get(key).map(String::as_str)
+    }
+
     /// Where the value of a key came from.
     #[must_use]
     pub fn origin(&self, key: &str) -> &Origin {

@@ -99,6 +99,16 @@ choice! {
 }
 
 choice! {
+    /// How a token's operations are counted.
+    FlopsFormula {
+        /// 6 for each parameter but the table, and attention's.
+        Palm = "palm",
+        /// 6 for each parameter.
+        SixN = "6n",
+    }
+}
+
+choice! {
     /// What to do when a background save failed.
     OnSaveFailure {
         /// Stop at the next save or at the end.
@@ -465,17 +475,32 @@ impl Default for Checkpoint {
 }
 
 /// What is recorded.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[expect(missing_docs, reason = "`keys` says what each means")]
 pub struct Metrics {
     pub folder: String,
     pub log_freq: u64,
+    pub tensorboard: bool,
+    pub peak_tflops: f64,
+    pub flops_formula: FlopsFormula,
+    pub flops_per_token: f64,
+    pub trace_first: u64,
+    pub trace_steps: u64,
 }
 
 impl Default for Metrics {
     fn default() -> Self {
-        Self { folder: "metrics".to_owned(), log_freq: 10 }
+        Self {
+            folder: "metrics".to_owned(),
+            log_freq: 10,
+            tensorboard: false,
+            peak_tflops: 0.0,
+            flops_formula: FlopsFormula::Palm,
+            flops_per_token: 0.0,
+            trace_first: 0,
+            trace_steps: 1,
+        }
     }
 }
 

@@ -262,6 +262,7 @@ fn the_number_of_processes_must_be_that_of_the_mesh() {
     let mesh: MeshShape = "2x4x4".parse().unwrap();
     let error = check_world(mesh, 16).unwrap_err().to_string();
     assert!(error.contains("dp=2 x pp=4 x tp=4 = 32 ranks, but there are 16 processes"), "{error}");
+    assert!(error.ends_with("; meshes of 16: 1x4x4, 2x2x4, 2x4x2"), "{error}");
     check_world(mesh, 32).unwrap();
 }
 
@@ -275,7 +276,16 @@ fn names_known_from_elsewhere_become_the_canonical_ones() {
     assert_eq!(resolved.config.parallelism.schedule, "ZBH1");
     assert_eq!((resolved.config.training.global_batch, resolved.config.data.folder.as_str()), (16, "text"));
     let printed = resolved.to_toml().unwrap();
-    assert!(printed.contains("mesh = \"2x1x2\"") && !printed.contains("degree"), "{printed}");
+    for line in [
+        "mesh = \"2x1x2\"",
+        "written parallelism.data_parallel_degree = 2, parallelism.tensor_parallel_degree = 2",
+        "schedule = \"ZBH1\"",
+        "written parallelism.pipeline_schedule = \"zero_bubble\"",
+        "global_batch = 16",
+        "written training.batch_size = 16",
+    ] {
+        assert!(printed.contains(line), "{line} is not in {printed}");
+    }
     // A degree on the command line changes its part of the file's mesh; beside a mesh it must agree.
     let text = format!("{BASE}[parallelism]\nmesh = \"2x2x1\"\n");
     let resolved = given(&text, &["parallelism.tensor_parallel_degree=4"]).unwrap();
@@ -338,4 +348,43 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn the_articles_impossible_configurations_are_refused_with_what_can_be() {
+    let model = "data.folder = \"text\"\nmodel = { kind = \"llama\", dim = 128, layers = 24, heads = 64, kv_heads = 8, head_dim = 16, ffn = 192, vocab = 240 }\n";
+    // Three stages interleaved on three ranks: each needs two.
+    let over = [
+        "parallelism.mesh=1x3x1",
+        "parallelism.schedule=interleaved-1f1b",
+        "parallelism.stage_split=[8, 8, 8]",
+    ];
+    let words =
+        ["lists 3 stages", "pp=3 x parallelism.stages_per_rank=2 = 6", "so 3 stages do for 1 ranks only"];
+    refused(model, &over, &words);
+    // Tensor ranks that divide the query heads but not the KV heads, and that divide neither.
+    let tp = |tp: &str| ["training.mode=fast".to_owned(), format!("parallelism.mesh=1x1x{tp}")];
+    for (degree, what) in
+        [("16", "8 KV heads do not divide over tp=16"), ("6", "64 query heads do not divide over tp=6")]
+    {
+        refused(model, &tp(degree).each_ref().map(String::as_str), &[what]);
+    }
+    // 256 sequences in microbatches of 4 over two replicas are 32; over three they are no whole number.
+    let batch = |mesh: &str| {
+        let mesh = format!("parallelism.mesh={mesh}");
+        given(model, &["training.global_batch=256", "training.micro_batch=4", &mesh])
+    };
+    assert_eq!(batch("2x4x4").unwrap().batches.microbatches, 32);
+    assert!(batch("3x1x1").unwrap_err().to_string().contains("252 or 264 would do"));
+    // A split that loses a layer, and one that has one twice.
+    refused(
+        model,
+        &["parallelism.mesh=1x2x1", "parallelism.stage_split=[12, 11]"],
+        &["12 + 11 = 23 layers", "has 24"],
+    );
+    refused(
+        model,
+        &["parallelism.mesh=1x2x1", "parallelism.stage_split=[12, 13]"],
+        &["12 + 13 = 25 layers", "has 24"],
+    );
 }

@@ -4,16 +4,30 @@ use std::fmt;
 
 use super::Step;
 
-/// The line of a step: TorchTitan's order, then the stall.
+/// How fast a step was.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Speed {
+    /// Tokens a second, of all ranks.
+    pub tps: f64,
+    /// Tera-operations a second of one rank, where a token's operations are known.
+    pub tflops: Option<f64>,
+    /// Share of the card's rate, where that is known.
+    pub mfu: Option<f64>,
+}
+
+/// The line of a step: TorchTitan's order (step, loss, gradient norm, memory, tokens a second, tera-operations, MFU),
+/// then the stall. What is not known is left out.
 #[must_use]
-pub fn line(step: &Step, tps: f64, resident: u64) -> String {
+pub fn line(step: &Step, speed: &Speed, resident: u64) -> String {
+    let tflops = speed.tflops.map_or_else(String::new, |tflops| format!("  tflops {tflops:.2}"));
+    let mfu = speed.mfu.map_or_else(String::new, |mfu| format!("  mfu {:.2}%", 100.0 * mfu));
     format!(
-        "step {:>5}  loss {:>9.6}  grad_norm {:>8.4}  memory {}  tps {}  ckpt stall {}",
+        "step {:>5}  loss {:>9.6}  grad_norm {:>8.4}  memory {}  tps {}{tflops}{mfu}  ckpt stall {}",
         step.step,
         step.loss,
         step.grad_norm,
         size(resident),
-        thousands(tps),
+        thousands(speed.tps),
         time(step.stall_seconds)
     )
 }

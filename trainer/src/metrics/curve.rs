@@ -1,47 +1,24 @@
 //! Reading a curve back, and comparing two bit for bit.
 
-use std::{
-    collections::BTreeMap,
-    fs::File,
-    io::{BufRead, BufReader},
-    path::Path,
-};
+use std::{collections::BTreeMap, path::Path};
 
-use super::Record;
-use crate::{Error, ErrorKind, Result};
+use super::replay;
+use crate::Result;
 
 /// The bits of `name` by step, in the file of one rank. After a resume, what was recorded of later steps is void.
 ///
 /// # Errors
 /// `NotFound` or `Io` for a file that can't be read, `Corrupt` for a line that no crash can have cut.
 pub fn curve(path: &Path, name: &str) -> Result<BTreeMap<u64, u32>> {
-    let shown = path.display();
-    let file = File::open(path).map_err(|error| Error::from(error).at(&shown))?;
     let mut bits = BTreeMap::new();
-    let mut suspect = None;
-    for (index, line) in BufReader::new(file).split(b'\n').enumerate() {
-        let line = line.map_err(|error| Error::from(error).at(&shown))?;
-        if line.is_empty() {
-            continue;
+    replay(path, &mut |record, begins| {
+        if begins {
+            bits.retain(|step, _| *step <= record.step);
+        } else if record.name == name {
+            let found = record.bits.as_deref().and_then(|hex| u32::from_str_radix(hex, 16).ok());
+            bits.extend(found.map(|found| (record.step, found)));
         }
-        let record = serde_json::from_slice::<Record>(&line);
-        let begins = record.as_ref().is_ok_and(|record| record.name == "incarnation");
-        if let Some(error) = suspect.take().filter(|_| !begins) {
-            return Err(error);
-        }
-        match record {
-            Ok(record) if begins => bits.retain(|step, _| *step <= record.step),
-            Ok(record) if record.name == name => {
-                let found = record.bits.as_deref().and_then(|hex| u32::from_str_radix(hex, 16).ok());
-                bits.extend(found.map(|found| (record.step, found)));
-            }
-            Ok(_) => {}
-            Err(error) => {
-                let said = format!("{shown}:{} is no record of a metric: {error}", index + 1);
-                suspect = Some(Error::new(ErrorKind::Corrupt, said).caused_by(error));
-            }
-        }
-    }
+    })?;
     Ok(bits)
 }
 
@@ -69,7 +46,10 @@ mod tests {
     use std::{fs, io::Write as _, sync::Arc};
 
     use super::*;
-    use crate::metrics::{FixedClock, Recorder, Save, Start, Step, line};
+    use crate::{
+        ErrorKind,
+        metrics::{FixedClock, Flops, Pace, Recorder, Save, Setting, Speed, Start, Step, line},
+    };
 
     const LOSS: &str = "loss_metrics/global_avg_loss";
 
@@ -83,11 +63,14 @@ mod tests {
             seconds: 0.25,
             data_seconds: 0.01,
             stall_seconds: 0.0004,
+            pace: Pace::default(),
         }
     }
 
     fn recorder(folder: &Path, start: &Start) -> Recorder {
-        Recorder::open(folder, 0, 2, start, Arc::new(FixedClock::new(1_000_000, 10))).unwrap()
+        let flops = Some(Flops { per_token: 1e6, peak: Some(1e11), ranks: 2 });
+        let setting = Setting { rank: 0, log_freq: 2, flops, tensorboard: false };
+        Recorder::open(folder, setting, start, Arc::new(FixedClock::new(1_000_000, 10))).unwrap()
     }
 
     #[test]
@@ -102,8 +85,12 @@ mod tests {
             .for_each(|(loss, step)| first.step(&measured(step, loss), &mut console).unwrap());
         drop(first);
         fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"step\":4,\"ti").unwrap();
-        let resumed =
-            Start { incarnation: 1, resumed_from: Some((2, "step-2".to_owned())), restart_us: 500_000 };
+        let resumed = Start {
+            incarnation: 1,
+            resumed_from: Some((2, "step-2".to_owned())),
+            restart_us: 500_000,
+            ..Start::default()
+        };
         let mut second = recorder(folder.path(), &resumed);
         second.step(&measured(3, f32::from_bits(0x4080_0001)), &mut console).unwrap();
         second.step(&measured(4, f32::NAN), &mut console).unwrap();
@@ -138,6 +125,9 @@ mod tests {
             r#""name":"checkpoint/bandwidth(GiB/s)","value":0.5}"#,
             r#""name":"checkpoint/shared_bytes","value":4096}"#,
             r#""name":"throughput(tps)","value":16384.0}"#,
+            r#""name":"tflops","value":0.008192}"#,
+            r#""name":"mfu(%)","value":8.192}"#,
+            r#""name":"time_metrics/data_loading(%)","value":4.0}"#,
         ] {
             assert!(text.contains(record), "{record} is not in {text}");
         }
@@ -162,10 +152,13 @@ mod tests {
 
     #[test]
     fn the_console_line_has_the_fields_people_know() {
-        let text = line(&measured(12, 5.125), 16_384.0, 120 << 20);
+        let known = Speed { tps: 16_384.0, tflops: Some(0.008_192), mfu: Some(0.081_92) };
         assert_eq!(
-            text,
-            "step    12  loss  5.125000  grad_norm   1.2500  memory 120 MiB  tps 16,384  ckpt stall 0.4 ms"
+            line(&measured(12, 5.125), &known, 120 << 20),
+            "step    12  loss  5.125000  grad_norm   1.2500  memory 120 MiB  tps 16,384  tflops 0.01  mfu 8.19%  ckpt \
+             stall 0.4 ms"
         );
+        let unknown = Speed { tps: 16_384.0, tflops: None, mfu: None };
+        assert!(line(&measured(12, 5.125), &unknown, 120 << 20).contains("  tps 16,384  ckpt stall"));
     }
 }

@@ -26,6 +26,19 @@ pub enum Value {
     Text(String),
 }
 
+impl Value {
+    /// As a number, if it is one.
+    #[must_use]
+    pub fn number(&self) -> Option<f64> {
+        match self {
+            Self::F32(value) => Some(f64::from(*value)),
+            Self::F64(value) => Some(*value),
+            Self::U64(value) => Some(*value as f64),
+            Self::Text(_) => None,
+        }
+    }
+}
+
 /// One record, as it is read back.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Record {

@@ -20,6 +20,7 @@ mod observe;
 mod outline;
 mod program;
 mod rank;
+mod recorded;
 mod recording;
 mod rehearsal;
 mod report;

@@ -11,6 +11,7 @@ use super::Summary;
 use crate::{
     Result,
     checkpoint::{Loaded, Saved},
+    metrics::Pace,
     stage::{Account, Live},
 };
 
@@ -56,6 +57,8 @@ pub struct StepDone {
     pub saving: bool,
     /// How the rank's row of the schedule went.
     pub row: Row,
+    /// What its actions, messages and collectives took.
+    pub pace: Pace,
 }
 
 /// How a rank's row of the schedule went in a step.

@@ -25,6 +25,7 @@ use crate::{
     fsdp::{self, Groups, State, clip_coefficient},
     launch::NodeMap,
     mesh::{Axis, Coordinates},
+    metrics::Watch,
     parallel::{Params, TpOps},
     stage::{GradReduce, Links, PipelineRunner, RowOutcome, Stage, StageInputs},
     transport::{Group, Transport},
@@ -67,6 +68,8 @@ pub(super) struct Rank<'a> {
     pub(super) saver: Saver,
     pub(super) observer: &'a mut dyn Observer,
     terms: &'a Terms,
+    /// What the actions of a step take.
+    watch: Rc<Watch>,
     /// Attempts at saves of this incarnation: a failed one leaves its folder behind.
     pub(super) attempts: u32,
     pub(super) stall: Duration,
@@ -86,6 +89,7 @@ impl<'a> Rank<'a> {
         transport: &'a dyn Transport,
         observer: &'a mut dyn Observer,
         terms: &'a Terms,
+        watch: Rc<Watch>,
     ) -> Result<Self> {
         let at = job.outline.mesh.coordinates(transport.rank())?;
         let members: Vec<usize> = (0..job.ranks()).collect();
@@ -136,6 +140,7 @@ impl<'a> Rank<'a> {
             saver,
             observer,
             terms,
+            watch,
             attempts,
             stall,
             reading,
@@ -203,6 +208,7 @@ impl<'a> Rank<'a> {
         let loss = verdict.loss / self.tokens() as f32;
         let cursor = self.run.cursor;
         self.run.advance(loss);
+        let pace = self.watch.take();
         self.observer.step(&StepDone {
             step,
             loss,
@@ -215,6 +221,7 @@ impl<'a> Rank<'a> {
             cursor,
             saving: self.saver.is_busy(),
             row,
+            pace,
         })?;
         Ok(verdict)
     }
@@ -257,6 +264,8 @@ impl<'a> Rank<'a> {
         };
         let first = self.at.dp * batches.len();
         let place = (self.run.step + 1, first);
+        // What was seen before belongs to no step.
+        drop(self.watch.take());
         let RowOutcome { losses, live, stages } =
             PipelineRunner::run(&job.outline.program, self.at.pp, links, stages, &batches, place)?;
         let poison = self.faults().poison(self.run.step + 1);

@@ -7,13 +7,13 @@ use std::{
     time::Duration,
 };
 
-use super::{Begun, Job, Observer, Row, StepDone, Summary};
+use super::{Begun, Job, Observer, Row, StepDone, Summary, recorded};
 use crate::{
     Result,
     checkpoint::{Loaded, Saved},
     config::LoadProof,
     data::log,
-    metrics::{Recorder, Save, Start, Step, SystemClock, Value},
+    metrics::{Clock as _, Recorder, Save, Start, Step, SystemClock, Trace, Value},
 };
 
 /// Name of the log of consumed samples, in the folder of the metrics.
@@ -26,6 +26,8 @@ pub struct Recording<'a> {
     rank: usize,
     folder: PathBuf,
     files: Option<Files>,
+    /// When the save in flight began.
+    saving_us: u64,
 }
 
 #[derive(Debug)]
@@ -33,6 +35,8 @@ struct Files {
     recorder: Recorder,
     /// On rank 0: one log for the whole run.
     samples: Option<log::Writer>,
+    /// Of the steps that are traced.
+    trace: Option<Trace>,
 }
 
 /// What was read, and what proved it, in words.
@@ -75,7 +79,7 @@ impl<'a> Recording<'a> {
     #[must_use]
     pub fn new(job: &'a Job, rank: usize) -> Self {
         let folder = Path::new(&job.config.config.metrics.folder).to_path_buf();
-        Self { job, rank, folder, files: None }
+        Self { job, rank, folder, files: None, saving_us: 0 }
     }
 
     fn recorder(&mut self) -> Option<&mut Recorder> {
@@ -94,14 +98,17 @@ impl Observer for Recording<'_> {
     fn begun(&mut self, begun: &Begun) -> Result<()> {
         let named = |seq: u64| (begun.step, format!("seq:{seq} step {}", begun.step));
         let restart_us = u64::try_from(begun.took.as_micros()).unwrap_or(u64::MAX);
-        let start = Start { incarnation: begun.epoch, resumed_from: begun.from.map(named), restart_us };
-        let log_freq = self.job.config.config.metrics.log_freq;
-        let recorder = Recorder::open(&self.folder, self.rank, log_freq, &start, Arc::new(SystemClock))?;
+        let facts = recorded::facts(self.job, self.rank)?;
+        let start =
+            Start { incarnation: begun.epoch, resumed_from: begun.from.map(named), restart_us, facts };
+        let setting = recorded::setting(self.job, self.rank);
+        let recorder = Recorder::open(&self.folder, setting, &start, Arc::new(SystemClock))?;
         let path = self.folder.join(SAMPLES);
         let samples = (self.rank == 0)
             .then(|| log::Writer::open(&path, begun.epoch, begun.step, begun.cursor))
             .transpose()?;
-        self.files = Some(Files { recorder, samples });
+        let trace = recorded::trace(self.job, &self.folder, self.rank)?;
+        self.files = Some(Files { recorder, samples, trace });
         let parallelism = &self.job.config.config.parallelism;
         let schedule = parallelism.schedule_file().unwrap_or(&parallelism.schedule);
         let (mesh, root) = (self.job.outline.mesh, &self.job.config.config.checkpoint.root);
@@ -141,9 +148,23 @@ impl Observer for Recording<'_> {
                 seconds: step.took.as_secs_f64(),
                 data_seconds: step.reading.as_secs_f64(),
                 stall_seconds: step.stall.as_secs_f64(),
+                pace: step.pace.clone(),
             },
             &mut io::stdout(),
-        )
+        )?;
+        if let Some(trace) = files.trace.as_mut().filter(|_| recorded::traces(self.job, step.step)) {
+            trace.step(step.step, &step.pace.spans)?;
+        }
+        let varies = files.recorder.varies();
+        if let Some(spread) = varies {
+            self.say(&format!(
+                "warn  steps take very different times: (p90 - p10) / median is {:.0} % over the last 20; `ckpt-train doctor \
+                 --run {}` says why",
+                100.0 * spread,
+                self.folder.display()
+            ));
+        }
+        Ok(())
     }
 
     fn saving(&mut self, step: u64, back_pressure: Duration) -> Result<()> {
@@ -151,6 +172,7 @@ impl Observer for Recording<'_> {
             let waited = back_pressure.as_secs_f64();
             self.say(&format!("warn  the save before step {step} was still under way: waited {waited:.2} s"));
         }
+        self.saving_us = SystemClock.now_us();
         let value = Value::F64(back_pressure.as_secs_f64());
         self.recorder().map_or(Ok(()), |recorder| recorder.value(step, "checkpoint/back_pressure(s)", &value))
     }
@@ -162,6 +184,13 @@ impl Observer for Recording<'_> {
                 shared => format!(", rank 0 wrote {} bytes and shared {shared}", saved.bytes),
             };
             self.say(&format!("saved  step {} as seq:{seq}{how}", saved.step));
+        }
+        let took = saved.staging + saved.writing + saved.committing;
+        let (job, begin) = (self.job, self.saving_us);
+        if let Some(trace) =
+            self.files.as_mut().and_then(|it| it.trace.as_mut()).filter(|_| recorded::traces(job, saved.step))
+        {
+            trace.save(saved.step, begin, took.as_secs_f64())?;
         }
         let save = Save {
             step: saved.step,

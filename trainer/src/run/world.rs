@@ -1,6 +1,7 @@
 //! The ranks of a run: threads of this process, or this process among others.
 
 use std::{
+    rc::Rc,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -11,6 +12,7 @@ use std::{
 use super::{Job, Observer, Summary, rank::Rank};
 use crate::{
     Error, ErrorKind, Result,
+    metrics::{SystemClock, Watch, Watched},
     transport::{Limits, Transport, local},
 };
 
@@ -39,7 +41,9 @@ pub fn run_rank(
     // Products must have the same bits on every machine, and ranks share the cores.
     tch::set_num_threads(1);
     transport.starting(true);
-    Rank::begin(job, transport, observer, terms)?.train()
+    let watch = Rc::new(Watch::new(&SystemClock));
+    let watched = Watched::new(transport, Rc::clone(&watch));
+    Rank::begin(job, &watched, observer, terms, watch)?.train()
 }
 
 /// Runs all ranks as threads of this process; `observe` makes each rank's observer, in its thread. Gives rank 0's summary.

@@ -10,7 +10,7 @@ use trainer::{
     launch::Shown,
 };
 
-use crate::verbs::Schedule;
+use crate::verbs::{Schedule, doctor, plan};
 
 /// Train a language model on a mesh of ranks, and launch the ranks.
 #[derive(Debug, Parser)]
@@ -34,6 +34,8 @@ pub(crate) enum Verb {
     Config(Config),
     /// Show which names each stage has, and that together they are all; write the model's baseline.
     Stages(Stages),
+    /// Say what a run needs and how fast it will be: memory, traffic, bubble, all meshes ranked.
+    Plan(Box<plan::Plan>),
     /// Look at training data and at the log of consumed samples.
     Data {
         /// What to look at.
@@ -48,15 +50,14 @@ pub(crate) enum Verb {
     },
     /// Continue a text with the model of a checkpoint.
     Generate(Generate),
-    /// Compare the losses of two runs, bit for bit.
-    Compare {
-        /// A rank's metrics of one run: metrics/rank_00000.jsonl.
-        first: PathBuf,
-        /// And of the other.
-        second: PathBuf,
-        /// What to compare.
-        #[arg(long, default_value = "loss_metrics/global_avg_loss", value_name = "NAME")]
-        name: String,
+    /// Compare two runs: losses bit for bit, speed, memory, schedule.
+    Compare(Compare),
+    /// Say what a symptom means and what to do; or look for symptoms in a run.
+    Doctor(doctor::Doctor),
+    /// Make one trace of all ranks' traces, for Perfetto.
+    Trace {
+        /// The folder of the run's metrics.
+        folder: PathBuf,
     },
     /// List the exit codes, and what the launcher does about each.
     ExitCodes,
@@ -144,6 +145,21 @@ pub(crate) struct Stages {
     /// Write names, shapes and places of the unsplit model to FILE: what `ckpt fqn check` holds a checkpoint to.
     #[arg(long, value_name = "FILE")]
     pub(crate) baseline: Option<PathBuf>,
+}
+
+/// Options of `compare`.
+#[derive(Debug, Args)]
+pub(crate) struct Compare {
+    /// Metrics of one run: their folder, or a rank's file such as metrics/rank_00000.jsonl.
+    pub(crate) first: PathBuf,
+    /// And of the other.
+    pub(crate) second: PathBuf,
+    /// The curve to compare.
+    #[arg(long, default_value = "loss_metrics/global_avg_loss", value_name = "NAME")]
+    pub(crate) name: String,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// What to show besides the configuration.

@@ -30,7 +30,7 @@ macro_rules! codes {
 
 codes! {
     DONE = 0 Final "done";
-    DIFFERENT = 1 Restart "the answer is no: `compare` found a difference";
+    DIFFERENT = 1 Restart "the answer is no: `compare` found a difference, what `plan` was asked for does not fit, `doctor` found a symptom";
     USAGE = 2 Final "wrong usage of the command line";
     NOT_FOUND = 10 Final "not found: file, folder, checkpoint or program";
     CONFLICT = 11 Final "conflict: another writer or incarnation is at work, or a port is taken";

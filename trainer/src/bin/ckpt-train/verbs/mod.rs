@@ -4,10 +4,13 @@ mod check;
 mod compare;
 mod config;
 mod data;
+pub(crate) mod doctor;
 mod generate;
 mod launch;
+pub(crate) mod plan;
 mod schedule;
 mod stages;
+mod trace;
 mod train;
 
 use std::io::{self, Write};
@@ -30,8 +33,11 @@ pub(crate) fn run(cli: Cli) -> Result<u8> {
         Verb::Data { verb } => data::run(&verb),
         Verb::Generate(options) => generate::run(&options),
         Verb::Schedule { verb } => schedule::run(&verb),
+        Verb::Plan(options) => plan::run(&options),
         Verb::Stages(options) => stages::run(&options),
-        Verb::Compare { first, second, name } => compare::run(&first, &second, &name),
+        Verb::Compare(options) => compare::run(&options),
+        Verb::Doctor(options) => doctor::run(&options),
+        Verb::Trace { folder } => trace::run(&folder),
         Verb::ExitCodes => exit_codes(),
         Verb::Guard { launcher, command } => match command.split_first() {
             Some((program, arguments)) => Err(guarded(launcher, program, arguments)),
