@@ -116,6 +116,7 @@ keys! {
     "parallelism.tp_across_nodes" Kind::Flag, "whether a tensor-parallel group may lie on several machines";
     "fsdp.strategy" Kind::Choice(Strategy::NAMES), "what data-parallel ranks share out: all (full_shard, shard_grad_op), all within dp_shard ranks (hybrid_shard), nothing (no_shard: DDP); follows from dp_replicate and dp_shard if left out";
     "fsdp.reshard_after_forward" Kind::Reshard, "whether gathered weights are freed after forward; default: without a pipeline";
+    "fsdp.prefetch" Kind::Flag, "whether the weights of a part are gathered while the part before it is computed: one part more in memory";
     "activation_checkpoint.mode" Kind::Choice(Recomputed::NAMES), "which layers are computed again in backward, instead of being kept from forward to it: none, all (full), or selectively; same bits in less memory";
     "activation_checkpoint.selective" Kind::Selective, "op: all layers, but for what their products gave; a number n: every n-th layer, whole";
     "activation_checkpoint.queue" Kind::Flag, "whether I of a layer that is computed again leaves its weight gradients to W, and keeps what they are made of so long; false: I computes them, and nothing of it is left to W";

@@ -394,11 +394,12 @@ impl Parallelism {
 pub struct Fsdp {
     pub strategy: Strategy,
     pub reshard_after_forward: Reshard,
+    pub prefetch: bool,
 }
 
 impl Default for Fsdp {
     fn default() -> Self {
-        Self { strategy: Strategy::FullShard, reshard_after_forward: Reshard::Default }
+        Self { strategy: Strategy::FullShard, reshard_after_forward: Reshard::Default, prefetch: true }
     }
 }
 

@@ -1,8 +1,8 @@
 //! [`Params`] over shards: a part's weights are gathered in one collective when it begins, and freed when nobody needs
-//! them any more.
+//! them any more. The gather of the part that comes next in the pass is begun before this one is computed.
 //!
-//! Invariants: `begin` and `end` are counted, so that passes of several microbatches may nest; pieces begin at multiples
-//! of 64 bytes on every mesh, so that no product depends on where its weights lie.
+//! Invariants: `begin` and `end` are counted, so that passes of several microbatches may nest; at most one gather is
+//! under way; pieces begin at multiples of 64 bytes on every mesh, so that no product depends on where its weights lie.
 
 use tch::Tensor;
 
@@ -15,7 +15,7 @@ use crate::{
     Error, Result,
     model::Param,
     parallel::{Cut, Params, Pass},
-    transport::Purpose,
+    transport::{Gathering, Purpose},
 };
 
 /// What libtorch's allocator aligns to on CPUs.
@@ -24,7 +24,7 @@ const BYTES: usize = 64;
 /// Gathered weights that live now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Live {
-    /// Parts that are gathered now.
+    /// Parts that are gathered now, or on the way.
     pub parts: usize,
     /// The most that were at once.
     pub peak_parts: usize,
@@ -42,6 +42,14 @@ pub(super) struct Gathered {
     holders: usize,
     /// By slot, pieces of the virtual tensor-parallel ranks.
     slots: Option<Vec<Vec<Tensor>>>,
+    elements: u64,
+}
+
+/// The gather of a unit that is needed next.
+#[derive(Debug)]
+pub(super) struct Ahead {
+    unit: usize,
+    gathering: Gathering,
     elements: u64,
 }
 
@@ -70,9 +78,9 @@ impl Params for State {
         self.accumulate(param, microbatch, pieces)
     }
 
-    fn begin(&self, part: usize, _pass: Pass) -> Result<()> {
+    fn begin(&self, part: usize, pass: Pass) -> Result<()> {
         let (at, unit) = self.plan.unit(part)?;
-        let missing = self.gathered.borrow().get(at).is_none_or(|gathered| gathered.slots.is_none());
+        let missing = !self.has(at);
         let fresh = if missing { Some(self.gather(at, unit)?) } else { None };
         if let Some(gathered) = self.gathered.borrow_mut().get_mut(at) {
             gathered.holders += 1;
@@ -82,7 +90,7 @@ impl Params for State {
                 self.live.set(self.live.get().with(gathered.elements));
             }
         }
-        Ok(())
+        if missing { self.begin_next(part, pass) } else { Ok(()) }
     }
 
     fn end(&self, part: usize, _pass: Pass) -> Result<()> {
@@ -111,8 +119,9 @@ impl State {
         self.live.set(Live { peak_parts: parts, peak_elements: elements, ..self.live.get() });
     }
 
-    /// Refuses to go on while a part is in use: what is gathered of it would be old.
+    /// Refuses to go on while a part is in use: what is gathered of it would be old. Drops what was gathered ahead.
     pub(super) fn unused(&self) -> Result<()> {
+        self.drop_ahead()?;
         let gathered = self.gathered.borrow();
         let used = gathered.iter().zip(&self.plan.units).find(|(gathered, _)| gathered.holders > 0);
         used.map_or(Ok(()), |(_, unit)| {
@@ -138,21 +147,73 @@ impl State {
         })
     }
 
+    fn has(&self, at: usize) -> bool {
+        self.gathered.borrow().get(at).is_some_and(|gathered| gathered.slots.is_some())
+    }
+
     /// Everyone's flat buffers, put together to pieces.
     fn gather(&self, at: usize, unit: &Unit) -> Result<Vec<Vec<Tensor>>> {
         let _guard = tch::no_grad_guard();
-        let mine = self.lent(at, unit)?;
         let flats = if self.data.shard == 1 {
-            vec![mine]
+            vec![self.lent(at, unit)?]
+        } else if self.ahead.borrow().as_ref().is_some_and(|ahead| ahead.unit == at) {
+            self.take_ahead()?
         } else {
-            let shapes: Vec<Vec<i64>> = unit.lengths.iter().map(|length| vec![*length]).collect();
-            self.groups.shard.all_gather(
-                &Purpose(format!("weights of part {}", unit.part)),
-                &mine,
-                &shapes,
-            )?
+            self.drop_ahead()?;
+            self.begin_gather(at, unit)?.take()?
         };
         unit.slots.iter().map(|slot| self.pieces(&flats, slot)).collect()
+    }
+
+    fn begin_gather(&self, at: usize, unit: &Unit) -> Result<Gathering> {
+        let mine = self.lent(at, unit)?;
+        let shapes: Vec<Vec<i64>> = unit.lengths.iter().map(|length| vec![*length]).collect();
+        let purpose = Purpose(format!("weights of part {}", unit.part));
+        self.groups.shard.begin_all_gather(&purpose, &mine, &shapes)
+    }
+
+    /// Begins the gather of the part that comes after `part` in this pass of its stage.
+    fn begin_next(&self, part: usize, pass: Pass) -> Result<()> {
+        let next = match pass {
+            Pass::Forward => part.checked_add(1),
+            Pass::Backward => part.checked_sub(1),
+        };
+        let next = next.filter(|next| self.in_one_stage(part, *next));
+        let Some(next) = next.filter(|_| self.prefetch && self.data.shard > 1) else { return Ok(()) };
+        let (at, unit) = self.plan.unit(next)?;
+        if self.has(at) || self.ahead.borrow().is_some() {
+            return Ok(());
+        }
+        let _guard = tch::no_grad_guard();
+        let gathering = self.begin_gather(at, unit)?;
+        let elements = unit.lengths.iter().sum::<i64>().unsigned_abs();
+        self.live.set(self.live.get().with(elements));
+        *self.ahead.borrow_mut() = Some(Ahead { unit: at, gathering, elements });
+        Ok(())
+    }
+
+    fn in_one_stage(&self, one: usize, other: usize) -> bool {
+        self.stages.iter().any(|parts| parts.contains(&one) && parts.contains(&other))
+    }
+
+    /// Waits for the gather that is under way.
+    fn take_ahead(&self) -> Result<Vec<Tensor>> {
+        let Some(Ahead { gathering, elements, .. }) = self.ahead.take() else { return Ok(Vec::new()) };
+        let live = self.live.get().without(elements);
+        // Begun once, and counted again when its pieces are there.
+        self.live.set(Live { gathers: live.gathers.saturating_sub(1), ..live });
+        gathering.take()
+    }
+
+    /// Waits for a gather that turned out not to be needed: its messages are on their way.
+    fn drop_ahead(&self) -> Result<()> {
+        let live = self.live.get();
+        let dropped = self.ahead.borrow().is_some();
+        self.take_ahead()?;
+        if dropped {
+            self.live.set(Live { gathers: live.gathers, ..self.live.get() });
+        }
+        Ok(())
     }
 
     /// This rank's flat buffer of a unit; with what other units keep for it, if there is any.

@@ -3,6 +3,7 @@
 use std::{
     cell::{Cell, RefCell},
     collections::BTreeMap,
+    ops::Range,
     rc::Rc,
     sync::Arc,
 };
@@ -13,7 +14,7 @@ use tch::{Device, Tensor};
 
 use super::{
     Lease, Live, StateTensor,
-    gather::Gathered,
+    gather::{Ahead, Gathered},
     gradients::{Accumulator, NONE},
     lease::Gate,
     plan::{Held, Plan},
@@ -55,6 +56,10 @@ pub struct Setup<'a> {
     pub at: Coordinates,
     /// The parts that each pipeline rank runs, ascending; each part of the model once.
     pub parts: &'a [Vec<usize>],
+    /// The parts of each stage, wherever it runs: what one pass goes through.
+    pub stages: &'a [Range<usize>],
+    /// Whether the gather of a part is begun while the one before it is computed.
+    pub prefetch: bool,
     /// The virtual tensor-parallel ranks that this rank plays.
     pub virtual_tp: VirtualTp,
     /// How sums are made.
@@ -72,6 +77,10 @@ pub struct State {
     pub(super) plan: Plan,
     pub(super) shards: Vec<Shards>,
     pub(super) gathered: RefCell<Vec<Gathered>>,
+    /// The gather that is under way.
+    pub(super) ahead: RefCell<Option<Ahead>>,
+    pub(super) stages: Vec<Range<usize>>,
+    pub(super) prefetch: bool,
     pub(super) live: Cell<Live>,
     pub(super) accumulators: RefCell<BTreeMap<(usize, usize), Accumulator>>,
     /// Reduced gradients by part, in the layout of this rank's flat buffer.
@@ -105,6 +114,9 @@ impl State {
         let shards = plan.units.iter().map(|unit| Shards::new(unit, setup.device)).collect::<Result<_>>()?;
         Ok(Self {
             gathered: RefCell::new(plan.units.iter().map(|_| Gathered::default()).collect()),
+            ahead: RefCell::default(),
+            stages: setup.stages.to_vec(),
+            prefetch: setup.prefetch,
             live: Cell::default(),
             plan,
             shards,

@@ -111,6 +111,8 @@ impl<'a> Rank<'a> {
             data,
             at,
             parts: &job.outline.parts_of_ranks(),
+            stages: &job.outline.stages,
+            prefetch: job.config.config.fsdp.prefetch,
             virtual_tp,
             sums: job.sums,
             microbatches: usize::try_from(job.config.batches.microbatches).unwrap_or(usize::MAX),

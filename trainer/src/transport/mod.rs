@@ -21,6 +21,7 @@
 mod check;
 pub mod conformance;
 mod failure;
+mod gathering;
 pub mod gloo;
 mod limits;
 pub mod local;
@@ -34,6 +35,7 @@ use tch::{Kind as Dtype, Tensor};
 
 use crate::Result;
 
+pub use gathering::Gathering;
 pub use limits::{Limits, Mode};
 pub use tamper::{Fault, Tamper};
 pub use traffic::{Count, Traffic};
@@ -165,6 +167,15 @@ pub trait Group {
     /// # Errors
     /// `Peer` when a member does not arrive in time.
     fn all_gather(&self, purpose: &Purpose, mine: &Tensor, shapes: &[Vec<i64>]) -> Result<Vec<Tensor>>;
+
+    /// Begins [`Group::all_gather`]; other collectives of the group may be called before it is taken, by all members in the same order.
+    /// A transport that can't do both at once gathers here.
+    ///
+    /// # Errors
+    /// `Peer` when a member does not arrive in time.
+    fn begin_all_gather(&self, purpose: &Purpose, mine: &Tensor, shapes: &[Vec<i64>]) -> Result<Gathering> {
+        self.all_gather(purpose, mine, shapes).map(Gathering::done)
+    }
 
     /// Gives `parts[i]` to member `i` and returns what they gave to this one, in order of position; `shapes[i]` is the
     /// shape of what member `i` gives to this one.

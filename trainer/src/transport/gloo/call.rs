@@ -93,15 +93,26 @@ impl Call<'_> {
 
     /// Gathers flat parts of at most `largest` bytes; each result is as long as the longest.
     pub(super) fn padded(&self, mine: &Tensor, largest: usize) -> Outcome<Vec<Tensor>> {
+        let (all, work) = self.begin_padded(mine, largest)?;
+        self.wait(work.as_ref())?;
+        self.apart(&all)
+    }
+
+    /// Begins that: where it all comes to, and what to wait for.
+    pub(super) fn begin_padded(&self, mine: &Tensor, largest: usize) -> Outcome<(Tensor, Option<Work>)> {
         let longest = integer(largest / self.dtype.elt_size_in_bytes())?;
         let own = integer(mine.numel())?;
-        let all = if own == longest {
-            self.equal(mine)?
-        } else {
-            let padded = Tensor::f_zeros([longest], (self.dtype, Device::Cpu))?;
-            padded.f_narrow(0, 0, own)?.f_copy_(mine)?;
-            self.equal(&padded)?
-        };
+        if own == longest {
+            return self.begin_equal(mine);
+        }
+        let padded = Tensor::f_zeros([longest], (self.dtype, Device::Cpu))?;
+        padded.f_narrow(0, 0, own)?.f_copy_(mine)?;
+        self.begin_equal(&padded)
+    }
+
+    /// What came of all members, in parts as long as the longest.
+    pub(super) fn apart(&self, all: &Tensor) -> Outcome<Vec<Tensor>> {
+        let longest = integer(all.numel() / self.group.members.len().max(1))?;
         (0..self.group.members.len())
             .map(|at| Ok(all.f_narrow(0, integer(at)? * longest, longest)?))
             .collect()
@@ -109,14 +120,20 @@ impl Call<'_> {
 
     /// Gathers flat parts of one size into one flat tensor.
     fn equal(&self, mine: &Tensor) -> Outcome<Tensor> {
+        let (all, work) = self.begin_equal(mine)?;
+        self.wait(work.as_ref()).map(|()| all)
+    }
+
+    fn begin_equal(&self, mine: &Tensor) -> Outcome<(Tensor, Option<Work>)> {
         let count = integer(mine.numel() * self.group.members.len())?;
         let all = Tensor::f_empty([count], (mine.kind(), Device::Cpu))?;
         if self.group.slot.is_none() {
             all.shallow_clone().f_copy_(mine)?;
-        } else {
-            self.run(|group, limit| group.all_gather(all.shallow_clone(), mine.shallow_clone(), limit))?;
+            return Ok((all, None));
         }
-        Ok(all)
+        let work =
+            self.start(|group, limit| group.all_gather(all.shallow_clone(), mine.shallow_clone(), limit))?;
+        Ok((all, work))
     }
 
     /// This member's parts out of frames that carry everyone's.
@@ -171,17 +188,34 @@ impl Call<'_> {
         &self,
         start: impl FnOnce(&ProcessGroup, Duration) -> Result<Work, C10dError>,
     ) -> Outcome<()> {
-        let Some(slot) = &self.group.slot else { return Ok(()) };
+        let work = self.start(start)?;
+        self.wait(work.as_ref())
+    }
+
+    /// Begins one; nothing for a group of one.
+    fn start(
+        &self,
+        start: impl FnOnce(&ProcessGroup, Duration) -> Result<Work, C10dError>,
+    ) -> Outcome<Option<Work>> {
+        let Some(slot) = &self.group.slot else { return Ok(None) };
+        let left = self.deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        let begun = self.group.core.with(slot, |group| start(group, left))?;
+        begun.map(Some).map_err(|error| self.explained(error))
+    }
+
+    /// Waits for what was begun.
+    pub(super) fn wait(&self, work: Option<&Work>) -> Outcome<()> {
+        let (Some(slot), Some(work)) = (&self.group.slot, work) else { return Ok(()) };
         let core = &self.group.core;
         let _waiting = core.scene.wait(self);
-        let left = self.deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        let outcome =
-            core.with(slot, |group| start(group, left).and_then(|work| core.finish(&work, self.deadline)))?;
-        outcome.map_err(|error| {
-            let suspects = core.others(&self.group.members);
-            let entered = Some((self.group.key.as_str(), self.sequence));
-            core.marks.explain(&Wait { what: self, limit: core.limit(), suspects, entered }, error)
-        })
+        core.with(slot, |_| core.finish(work, self.deadline))?.map_err(|error| self.explained(error))
+    }
+
+    fn explained(&self, error: C10dError) -> Failure {
+        let core = &self.group.core;
+        let suspects = core.others(&self.group.members);
+        let entered = Some((self.group.key.as_str(), self.sequence));
+        core.marks.explain(&Wait { what: self, limit: core.limit(), suspects, entered }, error)
     }
 }
 

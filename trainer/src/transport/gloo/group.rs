@@ -20,8 +20,9 @@ use super::{
 };
 use crate::{
     Result,
+    torch::c10d::Work,
     transport::{
-        Group, Purpose, check,
+        Gathering, Group, Purpose, check,
         failure::{Failure, Outcome},
     },
 };
@@ -39,6 +40,23 @@ pub(super) struct GlooGroup {
     entered: Cell<u64>,
 }
 
+/// A gather whose frames have gone.
+enum Begun {
+    /// They carried all.
+    Done(Vec<Tensor>),
+    /// The round of data.
+    UnderWay { all: Tensor, work: Option<Work>, sequence: u64, deadline: Instant },
+}
+
+/// Parts in their shapes, without what they were padded with.
+fn shaped(parts: Vec<Tensor>, shapes: &[Vec<i64>]) -> Outcome<Vec<Tensor>> {
+    let parts = parts.into_iter().zip(shapes);
+    let shape = |(part, shape): (Tensor, &Vec<i64>)| {
+        Ok(part.f_narrow(0, 0, check::elements(shape)?)?.f_view(shape.as_slice())?)
+    };
+    parts.map(shape).collect()
+}
+
 impl GlooGroup {
     pub(super) fn new(core: Rc<Core>, key: String, name: &str, members: &[usize]) -> Outcome<Self> {
         let index = check::members(name, core.rank, core.world, members)?;
@@ -50,6 +68,20 @@ impl GlooGroup {
         Ok(Self { core, slot, key, name, members, index, layout, entered: Cell::new(0) })
     }
 
+    /// This member again, to take what it has begun.
+    fn again(&self) -> Self {
+        Self {
+            core: Rc::clone(&self.core),
+            slot: self.slot.clone(),
+            key: self.key.clone(),
+            name: self.name.clone(),
+            members: self.members.clone(),
+            index: self.index,
+            layout: self.layout,
+            entered: Cell::new(0),
+        }
+    }
+
     fn call<'a>(&'a self, operation: Operation, dtype: Dtype, purpose: &'a Purpose) -> Call<'a> {
         let sequence = self.entered.get() + 1;
         self.entered.set(sequence);
@@ -59,6 +91,38 @@ impl GlooGroup {
     }
 
     fn gathered(&self, purpose: &Purpose, mine: &Tensor, shapes: &[Vec<i64>]) -> Outcome<Vec<Tensor>> {
+        match self.begun(purpose, mine, shapes)? {
+            Begun::Done(parts) => Ok(parts),
+            Begun::UnderWay { all, work, sequence, deadline } => {
+                let dtype = mine.kind();
+                let call =
+                    Call { operation: Operation::AllGather, dtype, purpose, group: self, deadline, sequence };
+                call.wait(work.as_ref())?;
+                shaped(call.apart(&all)?, shapes)
+            }
+        }
+    }
+
+    fn gathering(&self, purpose: &Purpose, mine: &Tensor, shapes: &[Vec<i64>]) -> Outcome<Gathering> {
+        Ok(match self.begun(purpose, mine, shapes)? {
+            Begun::Done(parts) => Gathering::done(parts),
+            Begun::UnderWay { all, work, sequence, deadline } => {
+                let (member, purpose, shapes, dtype) =
+                    (self.again(), purpose.clone(), shapes.to_vec(), mine.kind());
+                Gathering::later(move || {
+                    let (operation, purpose, group) = (Operation::AllGather, &purpose, &member);
+                    let call = Call { operation, dtype, purpose, group, deadline, sequence };
+                    member.core.guarded(|| {
+                        call.wait(work.as_ref())?;
+                        shaped(call.apart(&all)?, &shapes)
+                    })
+                })
+            }
+        })
+    }
+
+    /// Sends frames where they go first, and begins the round of data, if there is one.
+    fn begun(&self, purpose: &Purpose, mine: &Tensor, shapes: &[Vec<i64>]) -> Outcome<Begun> {
         let what = self.what(Operation::AllGather, purpose);
         let dtype = check::dtype(&what, mine)?;
         check::shapes(&what, self.members.len(), shapes)?;
@@ -70,17 +134,13 @@ impl GlooGroup {
             let frames = call.frames(lengths[self.index], Vec::new(), || raw(mine))?;
             call.announced(&frames, &lengths)?;
             if let Some(parts) = carried(&frames) {
-                return parts.zip(shapes).map(|(part, shape)| tensor(part, shape, dtype)).collect();
+                let parts = parts.zip(shapes).map(|(part, shape)| tensor(part, shape, dtype));
+                return parts.collect::<Outcome<_>>().map(Begun::Done);
             }
         }
-        let parts = call.padded(&mine.f_detach()?.f_contiguous()?.f_view([-1_i64].as_slice())?, largest)?;
-        parts
-            .into_iter()
-            .zip(shapes)
-            .map(|(part, shape)| {
-                Ok(part.f_narrow(0, 0, check::elements(shape)?)?.f_view(shape.as_slice())?)
-            })
-            .collect()
+        let flat = mine.f_detach()?.f_contiguous()?.f_view([-1_i64].as_slice())?;
+        let (all, work) = call.begin_padded(&flat, largest)?;
+        Ok(Begun::UnderWay { all, work, sequence: call.sequence, deadline: call.deadline })
     }
 
     fn exchanged(&self, purpose: &Purpose, parts: &[Tensor], shapes: &[Vec<i64>]) -> Outcome<Vec<Tensor>> {
@@ -154,6 +214,10 @@ impl Group for GlooGroup {
 
     fn all_gather(&self, purpose: &Purpose, mine: &Tensor, shapes: &[Vec<i64>]) -> Result<Vec<Tensor>> {
         self.core.guarded(|| self.gathered(purpose, mine, shapes))
+    }
+
+    fn begin_all_gather(&self, purpose: &Purpose, mine: &Tensor, shapes: &[Vec<i64>]) -> Result<Gathering> {
+        self.core.guarded(|| self.gathering(purpose, mine, shapes))
     }
 
     fn exchange(&self, purpose: &Purpose, parts: Vec<Tensor>, shapes: &[Vec<i64>]) -> Result<Vec<Tensor>> {

@@ -11,7 +11,7 @@ use super::world::{RoomKey, Shared, State, Wait};
 use crate::{
     Result,
     transport::{
-        Group, Purpose, check,
+        Gathering, Group, Purpose, check,
         failure::{Failure, Outcome},
     },
 };
@@ -63,6 +63,18 @@ impl LocalGroup {
         Self { shared, room, name, members, index, next: Cell::new(0) }
     }
 
+    /// This member again, to take what it has begun.
+    fn again(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            room: self.room.clone(),
+            name: self.name.clone(),
+            members: self.members.clone(),
+            index: self.index,
+            next: Cell::new(0),
+        }
+    }
+
     /// Waits until all members have asked for the group.
     pub(super) fn open(&self) -> Outcome<()> {
         let act = Act { operation: "opening", purpose: Purpose("start".to_owned()) };
@@ -81,9 +93,25 @@ impl LocalGroup {
         limit: std::time::Duration,
         take: impl FnOnce(&mut [Option<Gift>]) -> Outcome<T>,
     ) -> Outcome<T> {
+        let sequence = self.begin(act, gift)?;
+        self.finish(sequence, act, limit, take)
+    }
+
+    /// Gives what is this member's of the next collective; its number.
+    fn begin(&self, act: &Act, gift: Gift) -> Outcome<u64> {
         let sequence = self.next.replace(self.next.get() + 1);
+        self.give(sequence, act, gift).map(|()| sequence)
+    }
+
+    /// Waits until all have given, and takes.
+    fn finish<T>(
+        &self,
+        sequence: u64,
+        act: &Act,
+        limit: std::time::Duration,
+        take: impl FnOnce(&mut [Option<Gift>]) -> Outcome<T>,
+    ) -> Outcome<T> {
         let what = format!("{act} of group {}", self.name);
-        self.give(sequence, act, gift)?;
         let wait = Wait { rank: self.rank(), what: &what, limit };
         let mut take = Some(take);
         let ready = |state: &mut State| {
@@ -161,6 +189,25 @@ impl LocalGroup {
         Ok(found)
     }
 
+    /// As [`Self::gathered`], in two steps.
+    fn gathering(&self, purpose: &Purpose, mine: &Tensor, shapes: &[Vec<i64>]) -> Outcome<Gathering> {
+        let what = self.what("all_gather", purpose);
+        check::dtype(&what, mine)?;
+        check::shapes(&what, self.members.len(), shapes)?;
+        check::own(&what, mine, shapes.get(self.index))?;
+        let act = Act { operation: "all_gather", purpose: purpose.clone() };
+        let mine = mine.f_contiguous()?.f_detach()?;
+        let sequence = self.begin(&act, Gift::Tensor(mine.shallow_clone()))?;
+        let (member, shapes) = (self.again(), shapes.to_vec());
+        Ok(Gathering::later(move || {
+            let found = member.finish(sequence, &act, member.shared.limit(member.rank()), |given| {
+                Ok(given.iter().filter_map(Option::as_ref).filter_map(Gift::tensor).collect::<Vec<_>>())
+            });
+            let alike = found.and_then(|found| member.alike(&what, &mine, &found, &shapes).map(|()| found));
+            member.shared.guarded(member.rank(), alike)
+        }))
+    }
+
     fn exchanged(&self, purpose: &Purpose, parts: &[Tensor], shapes: &[Vec<i64>]) -> Outcome<Vec<Tensor>> {
         let what = self.what("exchange", purpose);
         check::shapes(&what, self.members.len(), shapes)?;
@@ -235,6 +282,10 @@ impl Group for LocalGroup {
 
     fn all_gather(&self, purpose: &Purpose, mine: &Tensor, shapes: &[Vec<i64>]) -> Result<Vec<Tensor>> {
         self.shared.guarded(self.rank(), self.gathered(purpose, mine, shapes))
+    }
+
+    fn begin_all_gather(&self, purpose: &Purpose, mine: &Tensor, shapes: &[Vec<i64>]) -> Result<Gathering> {
+        self.shared.guarded(self.rank(), self.gathering(purpose, mine, shapes))
     }
 
     fn exchange(&self, purpose: &Purpose, parts: Vec<Tensor>, shapes: &[Vec<i64>]) -> Result<Vec<Tensor>> {
