@@ -53,6 +53,10 @@ const SECTIONS: &[(&str, &str)] =
 /// Words that mean a canonical one.
 const WORDS: &[(&str, &str, &str)] = &[
     ("parallelism.schedule", "automatic", "Auto"),
+    ("training.mixed_precision_param", "bf16", "bfloat16"),
+    ("training.mixed_precision_param", "fp32", "float32"),
+    ("training.mixed_precision_reduce", "bf16", "bfloat16"),
+    ("training.mixed_precision_reduce", "fp32", "float32"),
     ("fsdp.strategy", "fsdp", "full_shard"),
     ("fsdp.strategy", "zero3", "full_shard"),
     ("fsdp.strategy", "zero2", "shard_grad_op"),

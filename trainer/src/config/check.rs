@@ -3,7 +3,7 @@
 use fqn::AxisName;
 use reshard::{Divisibility, check_divisibility};
 
-use super::{Config, ConfigError, Mode, ModelTable, Parallelism, StageSplit, keys};
+use super::{Config, ConfigError, Mode, ModelTable, Numbers, Parallelism, StageSplit, keys};
 use crate::{
     Error, Result,
     exact::VirtualTp,
@@ -93,6 +93,13 @@ fn faults(config: &Config) -> Result<()> {
 fn exact(config: &Config) -> Result<()> {
     if config.training.mode != Mode::Exact {
         return Ok(());
+    }
+    if config.training.mixed_precision_reduce == Numbers::Bfloat16 {
+        return contradiction(
+            "training.mixed_precision_reduce=bfloat16 in exact mode: what is rounded would depend on where ranks are cut"
+                .to_owned(),
+            "reduce in float32, or choose training.mode=fast",
+        );
     }
     let count = config.training.microbatches;
     // One rank that has them all has a whole tree of any number.

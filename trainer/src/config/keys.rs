@@ -7,8 +7,8 @@ use dcp::codec::Codecs;
 use super::{
     lapse,
     sections::{
-        CommMode, Decay, FlopsFormula, LoadProof, MessageFault, Mode, OnDamage, OnSaveFailure, Recomputed,
-        Reshard, Resume, ScheduleDialect, Strategy, TransportKind,
+        CommMode, Decay, FlopsFormula, LoadProof, MessageFault, Mode, Numbers, OnDamage, OnSaveFailure,
+        Recomputed, Reshard, Resume, ScheduleDialect, Strategy, TransportKind,
     },
 };
 use crate::mesh::MeshShape;
@@ -103,6 +103,8 @@ keys! {
     "training.seed" Kind::Whole(0), "of the initial weights, dropout and the order of samples";
     "training.max_norm" Kind::Number(0.0, ANY), "gradients are scaled down to this norm; 0 leaves them";
     "training.mode" Kind::Choice(Mode::NAMES), "exact: the same bits on every mesh; fast: sums in any order, so that losses on two meshes agree to 1e-5 at first";
+    "training.mixed_precision_param" Kind::Choice(Numbers::NAMES), "what weights are gathered in and products computed on; masters, moments and weight gradients are float32 in any case";
+    "training.mixed_precision_reduce" Kind::Choice(Numbers::NAMES), "what gradients are exchanged in (they are summed in float32); bfloat16 in fast mode only";
     "exact.virtual_tp" Kind::Whole(1), "virtual tensor-parallel ranks of exact mode; the mesh's tp if left out, so set it where meshes will change";
     "parallelism.mesh" Kind::Mesh, "dp x pp x tp";
     "parallelism.dp_replicate" Kind::Degree, "of dp, times that all weights are held; -1: what dp_shard leaves";

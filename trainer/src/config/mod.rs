@@ -36,8 +36,9 @@ pub use print::{Difference, differences};
 pub use resolve::{Resolved, resolve};
 pub use sections::{
     ActivationCheckpoint, Checkpoint, Comm, CommMode, Config, Data, Debug, Decay, Exact, FlopsFormula, Fsdp,
-    LoadProof, LrScheduler, MessageFault, Metrics, Mode, ModelTable, OnDamage, OnSaveFailure, Optimizer,
-    Parallelism, Recomputed, Reshard, Resume, ScheduleDialect, StageSplit, Strategy, Training, TransportKind,
+    LoadProof, LrScheduler, MessageFault, Metrics, Mode, ModelTable, Numbers, OnDamage, OnSaveFailure,
+    Optimizer, Parallelism, Recomputed, Reshard, Resume, ScheduleDialect, StageSplit, Strategy, Training,
+    TransportKind,
 };
 pub use sharding::Sharding;
 

@@ -41,6 +41,16 @@ choice! {
 }
 
 choice! {
+    /// What numbers are computed on or carried.
+    Numbers {
+        /// f32.
+        Float32 = "float32",
+        /// bf16.
+        Bfloat16 = "bfloat16",
+    }
+}
+
+choice! {
     /// How the learning rate falls after the warm-up.
     Decay {
         /// Not at all.
@@ -316,6 +326,8 @@ pub struct Training {
     pub seed: u64,
     pub max_norm: f64,
     pub mode: Mode,
+    pub mixed_precision_param: Numbers,
+    pub mixed_precision_reduce: Numbers,
 }
 
 impl Default for Training {
@@ -329,6 +341,8 @@ impl Default for Training {
             seed: 0,
             max_norm: 1.0,
             mode: Mode::Exact,
+            mixed_precision_param: Numbers::Float32,
+            mixed_precision_reduce: Numbers::Float32,
         }
     }
 }

@@ -10,11 +10,12 @@ use super::{
     plan::{Held, Slot, Unit, extents, padded},
     shards::{part, view},
     state::State,
+    wire,
 };
 use crate::{
     Error, Result,
     model::Param,
-    parallel::{Cut, Params, Pass},
+    parallel::{Cut, Params, Pass, Precision},
     transport::{Gathering, Purpose},
 };
 
@@ -56,6 +57,10 @@ pub(super) struct Ahead {
 impl Params for State {
     fn version(&self) -> u64 {
         self.step_count()
+    }
+
+    fn precision(&self) -> Precision {
+        self.compute
     }
 
     fn cut(&self, param: Param) -> Cut {
@@ -155,19 +160,21 @@ impl State {
     fn gather(&self, at: usize, unit: &Unit) -> Result<Vec<Vec<Tensor>>> {
         let _guard = tch::no_grad_guard();
         let flats = if self.data.shard == 1 {
-            vec![self.lent(at, unit)?]
+            vec![wire::packed(&self.lent(at, unit)?, self.compute)?]
         } else if self.ahead.borrow().as_ref().is_some_and(|ahead| ahead.unit == at) {
             self.take_ahead()?
         } else {
             self.drop_ahead()?;
             self.begin_gather(at, unit)?.take()?
         };
+        let flats =
+            flats.iter().map(|flat| wire::unpacked(flat, self.compute)).collect::<Result<Vec<_>>>()?;
         unit.slots.iter().map(|slot| self.pieces(&flats, slot)).collect()
     }
 
     fn begin_gather(&self, at: usize, unit: &Unit) -> Result<Gathering> {
-        let mine = self.lent(at, unit)?;
-        let shapes: Vec<Vec<i64>> = unit.lengths.iter().map(|length| vec![*length]).collect();
+        let mine = wire::packed(&self.lent(at, unit)?, self.compute)?;
+        let shapes: Vec<_> = unit.lengths.iter().map(|length| wire::shape(*length, self.compute)).collect();
         let purpose = Purpose(format!("weights of part {}", unit.part));
         self.groups.shard.begin_all_gather(&purpose, &mine, &shapes)
     }

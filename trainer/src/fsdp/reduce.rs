@@ -9,6 +9,9 @@
 //! and the size of a replica are powers of two, so that what a rank sums is a whole subtree, what a replica sums is one, and the sum
 //! over replicas is the rest of the tree. There the all-reduce is an exchange of chunks, their sums, and a gather, which moves as much.
 //!
+//! Gradients are summed in f32; they may be exchanged in bf16, in fast mode: what a rank has summed is rounded once, as a sum of several
+//! replicas is.
+//!
 //! Invariants: no gradient is missing when its part is reduced; sums of microbatches are freed then; every rank of a replica group ends
 //! with the same bits; what one rank gives that is not finite is remembered there, since afterwards all have it.
 
@@ -19,13 +22,15 @@ use super::{
     plan::{Held, Plan, Slot, Unit, padded},
     shards::part,
     state::State,
+    wire,
 };
 use crate::{
     Error, Result,
     exact::{self, Sums},
-    parallel::Cut,
+    optim::ALIGNMENT,
+    parallel::{Cut, Precision, wide},
     stage::GradReduce,
-    transport::Purpose,
+    transport::{Group, Purpose},
 };
 
 impl State {
@@ -72,8 +77,7 @@ impl State {
         }
         let own = unit.lengths.get(self.member).copied().ok_or_else(nobody)?;
         let purpose = Purpose(format!("gradients of part {}", unit.part));
-        let shapes = vec![vec![own]; self.data.shard];
-        self.sum(self.groups.shard.exchange(&purpose, flats, &shapes)?)
+        self.exchanged(&*self.groups.shard, &purpose, &flats, own)
     }
 
     /// The sum of a shard over all replicas.
@@ -83,17 +87,30 @@ impl State {
             return Ok(shard);
         }
         let purpose = |what: &str| Purpose(format!("{what} of part {} over replicas", unit.part));
-        if self.sums == Sums::Fast {
+        if self.sums == Sums::Fast && self.reduce_in == Precision::Float32 {
             return group.all_reduce(&purpose("gradients"), shard);
         }
         let length = shard.size1()?;
         let parts = chunks(length, replicas);
-        let own = parts.get(group.index()).map(|(_, length)| vec![*length]).ok_or_else(nobody)?;
+        let own = parts.get(group.index()).map(|(_, length)| *length).ok_or_else(nobody)?;
         let cut = |(start, length): &(i64, i64)| Ok(shard.f_narrow(0, *start, *length)?.f_contiguous()?);
-        let given = parts.iter().map(cut).collect::<Result<_>>()?;
-        let mine = self.sum(group.exchange(&purpose("gradients"), given, &vec![own; replicas])?)?;
-        let shapes: Vec<_> = parts.iter().map(|(_, length)| vec![*length]).collect();
-        Ok(Tensor::f_cat(&group.all_gather(&purpose("sums"), &mine.f_contiguous()?, &shapes)?, 0)?)
+        let given = parts.iter().map(cut).collect::<Result<Vec<_>>>()?;
+        let mine = self.exchanged(&**group, &purpose("gradients"), &given, own)?;
+        // This rank's own chunk goes the way of the others': all replicas have what was carried.
+        let mine = wire::packed(&mine.f_contiguous()?, self.reduce_in)?;
+        let shapes: Vec<_> = parts.iter().map(|(_, length)| wire::shape(*length, self.reduce_in)).collect();
+        let all = group.all_gather(&purpose("sums"), &mine, &shapes)?;
+        let all = all.iter().map(|part| wide(&wire::unpacked(part, self.reduce_in)?));
+        Ok(Tensor::f_cat(&all.collect::<Result<Vec<_>>>()?, 0)?)
+    }
+
+    /// Gives each member its part, and sums what they give in f32: `own` elements.
+    fn exchanged(&self, group: &dyn Group, purpose: &Purpose, parts: &[Tensor], own: i64) -> Result<Tensor> {
+        let parts = parts.iter().map(|part| wire::packed(part, self.reduce_in)).collect::<Result<_>>()?;
+        let shapes = vec![wire::shape(own, self.reduce_in); group.size()];
+        let theirs = group.exchange(purpose, parts, &shapes)?;
+        let theirs = theirs.iter().map(|part| wide(&wire::unpacked(part, self.reduce_in)?));
+        self.sum(theirs.collect::<Result<_>>()?)
     }
 
     /// The sum of what the members of a group gave, in the order of the mode.
@@ -111,10 +128,11 @@ fn nobody() -> Error {
     Error::internal("a group of nobody")
 }
 
-/// `length` elements in `count` chunks, as even as can be: offset and length of each.
+/// `length` elements, a multiple of the alignment, in `count` chunks that are too, as even as can be: offset and length of each.
 fn chunks(length: i64, count: usize) -> Vec<(i64, i64)> {
     let count = i64::try_from(count).unwrap_or(i64::MAX).max(1);
-    let start = |at: i64| length / count * at + (length % count).min(at);
+    let units = length / ALIGNMENT;
+    let start = |at: i64| (units / count * at + (units % count).min(at)) * ALIGNMENT;
     (0..count).map(|at| (start(at), start(at + 1) - start(at))).collect()
 }
 
@@ -187,17 +205,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chunks_tile_any_length_and_differ_by_one_at_most() {
-        for (length, count) in [(0, 3), (2, 3), (64, 4), (130, 4), (7, 1)] {
-            let found = chunks(length, count);
+    fn chunks_tile_a_buffer_and_differ_by_one_unit_at_most() {
+        for (units, count) in [(0, 3), (2, 3), (64, 4), (130, 4), (7, 1)] {
+            let found = chunks(units * ALIGNMENT, count);
             assert_eq!(found.len(), count);
             let mut end = 0;
             for (start, size) in &found {
                 assert_eq!(*start, end);
-                assert!((length / count as i64..=length / count as i64 + 1).contains(size));
+                let least = units / count as i64;
+                assert!([least * ALIGNMENT, (least + 1) * ALIGNMENT].contains(size));
                 end += size;
             }
-            assert_eq!(end, length);
+            assert_eq!(end, units * ALIGNMENT);
         }
     }
 

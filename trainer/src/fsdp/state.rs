@@ -26,6 +26,7 @@ use crate::{
     init,
     mesh::{Coordinates, DataSplit, MeshShape},
     model::Model,
+    parallel::Precision,
     transport::Group,
 };
 
@@ -64,6 +65,10 @@ pub struct Setup<'a> {
     pub virtual_tp: VirtualTp,
     /// How sums are made.
     pub sums: Sums,
+    /// What weights are gathered in, and products computed on.
+    pub compute: Precision,
+    /// What gradients are exchanged in; they are summed in f32.
+    pub reduce: Precision,
     /// Microbatches of one replica in a step.
     pub microbatches: usize,
     /// Where shards lie.
@@ -95,6 +100,8 @@ pub struct State {
     /// Which of its replica's shards this rank holds.
     pub(super) member: usize,
     pub(super) sums: Sums,
+    pub(super) compute: Precision,
+    pub(super) reduce_in: Precision,
     pub(super) microbatches: usize,
     pub(super) groups: Groups,
     /// Names of all parameters of the model: what other ranks speak of.
@@ -130,6 +137,8 @@ impl State {
             member: setup.data.member(setup.at.dp),
             at: setup.at,
             sums: setup.sums,
+            compute: setup.compute,
+            reduce_in: setup.reduce,
             microbatches: setup.microbatches,
             groups: setup.groups.clone(),
             names: setup.model.params().iter().map(|spec| spec.fqn.clone()).collect(),
@@ -248,6 +257,10 @@ fn check(setup: &Setup<'_>) -> Result<()> {
     if setup.microbatches == 0 || (exact && mesh.dp > 1 && !setup.microbatches.is_power_of_two()) {
         return Err(Error::config(format!("{} microbatches for each dp rank", setup.microbatches))
             .hint("at least one, and in exact mode a power of two: choose another dp or batch size"));
+    }
+    if exact && setup.reduce != Precision::Float32 {
+        return Err(Error::config("gradients exchanged in bf16, in exact mode")
+            .hint("what is rounded would depend on where ranks are cut: exchange f32, or use fast mode"));
     }
     if exact && data.replicate > 1 && !data.shard.is_power_of_two() {
         return Err(Error::config(format!("replicas of {} ranks each, in exact mode", data.shard))

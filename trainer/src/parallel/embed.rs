@@ -1,11 +1,11 @@
 //! Embedding: rows of a table that is not cut, or cut by vocabulary.
 //!
 //! Invariants: a virtual rank gives zeros for the ids that are not its own, so the sum over virtual ranks has exact
-//! values in any order; backward needs no weights.
+//! values in any order; backward needs no weights. Rows are f32, whatever the table is stored in.
 
 use tch::{Device, Kind, Tensor};
 
-use super::{Cut, TpOps, queue::Piece};
+use super::{Cut, TpOps, queue::Piece, wide};
 use crate::{
     Error, ErrorKind, Result,
     model::{Param, Value},
@@ -46,7 +46,7 @@ struct Lookup {
 }
 
 fn lookups(ops: &TpOps, table: Param, cut: Cut, ids: &Tensor) -> Result<Vec<Lookup>> {
-    let weights = ops.ranks.weight(table, ops.pieces(cut))?;
+    let weights = ops.ranks.stored_weight(table, ops.pieces(cut))?;
     let total = ops.ranks.entries(table)?;
     let lookup = |(at, weight): (usize, Tensor)| {
         let entries = weight.size().first().copied().unwrap_or_default();
@@ -63,15 +63,15 @@ fn lookups(ops: &TpOps, table: Param, cut: Cut, ids: &Tensor) -> Result<Vec<Look
 impl Lookup {
     fn rows(&self) -> Result<Tensor> {
         if self.all {
-            return Ok(Tensor::f_embedding(&self.weight, &self.ids, -1, false, false)?);
+            return wide(&Tensor::f_embedding(&self.weight, &self.ids, -1, false, false)?);
         }
         if self.entries == 0 {
             let width = self.weight.size().get(1).copied().unwrap_or_default();
-            let kind = (self.weight.kind(), self.weight.device());
+            let kind = (Kind::Float, self.weight.device());
             return Ok(Tensor::f_zeros([self.ids.size().iter().product(), width], kind)?);
         }
         let rows = Tensor::f_embedding(&self.weight, &self.ids.f_clamp_min(0)?, -1, false, false)?;
-        Ok(rows.f_masked_fill(&self.ids.f_lt(0)?.f_unsqueeze(-1)?, 0.0)?)
+        Ok(wide(&rows)?.f_masked_fill(&self.ids.f_lt(0)?.f_unsqueeze(-1)?, 0.0)?)
     }
 }
 

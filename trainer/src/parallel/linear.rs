@@ -2,16 +2,18 @@
 //!
 //! Invariants: every product is of one virtual rank's contiguous piece, so that its shape does not depend on how many are
 //! played here; the gradient of one input of several layers is summed from the last layer to the first within a virtual
-//! rank, then over virtual ranks; weights are asked for in each direction and dropped at once.
+//! rank, then over virtual ranks; weights are asked for in each direction and dropped at once. What is kept for backward is
+//! kept as an operand of the [`Precision`]; results are rounded to it after their sum.
 
 use std::rc::Rc;
 
 use tch::Tensor;
 
 use super::{
-    Cut, TpOps,
+    Cut, Precision, TpOps,
     queue::{Piece, Sink},
     ranks::Ranks,
+    wide,
 };
 use crate::{
     Error, Result,
@@ -40,7 +42,8 @@ pub(super) fn linear(ops: &TpOps, x: &Value, layers: &[Linear]) -> Result<Vec<Va
 fn column_parallel(ops: &TpOps, x: &Value, layers: &[Linear], cut: Cut) -> Result<Vec<Value>> {
     let input = x.tensor()?;
     let played = ops.pieces(cut);
-    let saved = input.detach();
+    let precision = ops.ranks.precision();
+    let saved = precision.operand(&input.detach())?;
     let outputs = ops.deck.product(layers.len() * played, || {
         let each = || layers.iter().map(|layer| products(&ops.ranks, layer, &saved, played));
         Ok(tch::no_grad(|| each().collect::<Result<Vec<_>>>())?.into_iter().flatten().collect())
@@ -51,7 +54,7 @@ fn column_parallel(ops: &TpOps, x: &Value, layers: &[Linear], cut: Cut) -> Resul
         &all,
         &[input],
         Box::new(move |grads| {
-            let grads = by_layer(grads, played);
+            let grads = by_layer(grads, played, precision)?;
             let mut sums: Vec<Option<Tensor>> = (0..played).map(|_| None).collect();
             for (layer, grads) in layers.iter().zip(&grads).rev() {
                 let weights = ranks.weight(layer.weight, played)?;
@@ -60,7 +63,8 @@ fn column_parallel(ops: &TpOps, x: &Value, layers: &[Linear], cut: Cut) -> Resul
                 }
             }
             queue_columns(&ranks, &sink, &layers, &saved, grads)?;
-            input_gradient(&ranks, sums, cut, &saved)
+            let sums = input_gradient(&ranks, sums, cut, &saved)?;
+            sums.into_iter().map(|sum| sum.map(|sum| precision.rounded(sum)).transpose()).collect()
         }),
     )?;
     let value = |mut pieces: Vec<Tensor>| match (cut, pieces.pop()) {
@@ -75,28 +79,33 @@ fn column_parallel(ops: &TpOps, x: &Value, layers: &[Linear], cut: Cut) -> Resul
 }
 
 fn products(ranks: &Ranks, layer: &Linear, x: &Tensor, played: usize) -> Result<Vec<Tensor>> {
-    let weights = ranks.weight(layer.weight, played)?;
+    let (weights, x, precision) = (ranks.weight(layer.weight, played)?, wide(x)?, ranks.precision());
     let Some(bias) = layer.bias else {
-        return weights.iter().map(|weight| Ok(x.f_mm(&weight.f_tr()?)?)).collect();
+        return weights.iter().map(|weight| precision.rounded(x.f_mm(&weight.f_tr()?)?)).collect();
     };
     let biases = ranks.weight(bias, played)?;
-    let product = |(weight, bias): (&Tensor, &Tensor)| Ok(bias.f_addmm(x, &weight.f_tr()?)?);
+    let product = |(weight, bias): (&Tensor, &Tensor)| precision.rounded(bias.f_addmm(&x, &weight.f_tr()?)?);
     weights.iter().zip(&biases).map(product).collect()
 }
 
-/// Gradients of the outputs, by layer and rank.
-fn by_layer(grads: Vec<Option<Tensor>>, played: usize) -> Vec<Vec<Option<Tensor>>> {
-    let mut grads = grads.into_iter().map(|grad| grad.map(|grad| grad.contiguous()));
+/// Gradients of the outputs as operands, by layer and rank.
+fn by_layer(
+    grads: Vec<Option<Tensor>>,
+    played: usize,
+    precision: Precision,
+) -> Result<Vec<Vec<Option<Tensor>>>> {
+    let operand = |grad: Tensor| precision.operand(&grad.f_contiguous()?);
+    let mut grads = grads.into_iter().map(|grad| grad.map(operand).transpose());
     let mut layers = Vec::new();
     while grads.len() > 0 {
-        layers.push(grads.by_ref().take(played).collect());
+        layers.push(grads.by_ref().take(played).collect::<Result<_>>()?);
     }
-    layers
+    Ok(layers)
 }
 
 fn accumulate(sum: &mut Option<Tensor>, grad: Option<&Tensor>, weight: &Tensor) -> Result<()> {
     let Some(grad) = grad else { return Ok(()) };
-    let product = grad.f_mm(weight)?;
+    let product = wide(grad)?.f_mm(weight)?;
     *sum = Some(match sum.take() {
         Some(mut sum) => sum.f_add_(&product)?,
         None => product,
@@ -149,7 +158,7 @@ fn input_gradient(
     }
     // A rank without a gradient still takes part: the others wait for it.
     let sums: Result<Vec<Tensor>> =
-        sums.into_iter().map(|sum| sum.map_or_else(|| Ok(x.f_zeros_like()?), Ok)).collect();
+        sums.into_iter().map(|sum| sum.map_or_else(|| wide(&x.f_zeros_like()?), Ok)).collect();
     Ok(vec![Some(ranks.sum(sums?, "input gradient")?)])
 }
 
@@ -164,7 +173,9 @@ fn row_parallel(ops: &TpOps, x: &Value, layers: &[Linear]) -> Result<Vec<Value>>
             "{name} is cut along its columns into {played} pieces and got {got}"
         )));
     }
-    let saved: Vec<Tensor> = inputs.iter().map(Tensor::detach).collect();
+    let precision = ops.ranks.precision();
+    let saved = inputs.iter().map(|input| precision.operand(&input.detach()));
+    let saved: Vec<Tensor> = saved.collect::<Result<_>>()?;
     let outputs = ops.deck.product(layers.len(), || {
         tch::no_grad(|| layers.iter().map(|layer| summed(&ops.ranks, layer, &saved)).collect())
     })?;
@@ -172,22 +183,23 @@ fn row_parallel(ops: &TpOps, x: &Value, layers: &[Linear]) -> Result<Vec<Value>>
     node::attach(
         &outputs.iter().collect::<Vec<_>>(),
         &inputs.iter().collect::<Vec<_>>(),
-        Box::new(move |grads| row_backward(&ranks, &sink, &layers, &saved, by_layer(grads, 1))),
+        Box::new(move |grads| row_backward(&ranks, &sink, &layers, &saved, by_layer(grads, 1, precision)?)),
     )?;
     Ok(outputs.into_iter().map(Value::whole).collect())
 }
 
 fn summed(ranks: &Ranks, layer: &Linear, inputs: &[Tensor]) -> Result<Tensor> {
     let weights = ranks.weight(layer.weight, inputs.len())?;
-    let products = inputs.iter().zip(&weights).map(|(x, weight)| Ok(x.f_mm(&weight.f_tr()?)?));
+    let products = inputs.iter().zip(&weights).map(|(x, weight)| Ok(wide(x)?.f_mm(&weight.f_tr()?)?));
     let products = products.collect::<Result<Vec<_>>>()?;
     drop(weights);
     let sum = ranks.sum(products, "output")?;
-    match layer.bias {
-        // Not in place: what came over a group may be others' to read.
-        Some(bias) => Ok(sum.f_add(&ranks.whole_weight(bias)?)?),
-        None => Ok(sum),
-    }
+    // Not in place: what came over a group may be others' to read.
+    let sum = match layer.bias {
+        Some(bias) => sum.f_add(&ranks.whole_weight(bias)?)?,
+        None => sum,
+    };
+    ranks.precision().rounded(sum)
 }
 
 fn row_backward(
@@ -211,5 +223,6 @@ fn row_backward(
         let piece = |x: &Tensor| Piece::Product { x: x.shallow_clone(), dy: dy.shallow_clone() };
         sink.push(layer.weight, inputs.iter().map(piece).collect());
     }
-    Ok(sums)
+    let precision = ranks.precision();
+    sums.into_iter().map(|sum| sum.map(|sum| precision.rounded(sum)).transpose()).collect()
 }

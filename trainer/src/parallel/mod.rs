@@ -16,6 +16,7 @@ mod loss;
 mod norm;
 mod ops;
 mod params;
+mod precision;
 mod queue;
 mod ranks;
 mod runtime;
@@ -26,6 +27,8 @@ mod whole;
 
 pub use ops::TpOps;
 pub use params::{Cut, Params, Pass};
+pub use precision::Precision;
+pub(crate) use precision::wide;
 pub use runtime::Runtime;
 pub use tape::Tape;
 pub use whole::Whole;

@@ -5,6 +5,7 @@
 
 use tch::Tensor;
 
+use super::Precision;
 use crate::{Result, model::Param};
 
 /// How tensor parallelism cuts a parameter.
@@ -34,6 +35,11 @@ pub trait Params {
 
     /// How tensor parallelism cuts `param`.
     fn cut(&self, param: Param) -> Cut;
+
+    /// What weights come in, and what products are to be computed on.
+    fn precision(&self) -> Precision {
+        Precision::Float32
+    }
 
     /// The weight: one contiguous tensor for each virtual tensor-parallel rank that this rank plays, in order; one for a
     /// parameter that is not cut. No gradient is tracked.

@@ -13,7 +13,7 @@ use std::{
 
 use tch::Tensor;
 
-use super::Params;
+use super::{Params, wide};
 use crate::{Error, Result, model::Param};
 
 /// Weight gradients to be computed.
@@ -85,8 +85,8 @@ impl Sink {
 impl Piece {
     fn gradient(self) -> Result<Tensor> {
         Ok(match self {
-            Self::Product { x, dy } => dy.f_tr()?.f_mm(&x)?,
-            Self::Rows { dy } => dy.f_sum_dim_intlist([0_i64].as_slice(), false, None)?,
+            Self::Product { x, dy } => wide(&dy)?.f_tr()?.f_mm(&wide(&x)?)?,
+            Self::Rows { dy } => wide(&dy)?.f_sum_dim_intlist([0_i64].as_slice(), false, None)?,
             Self::Scale { x, dy } => (x.f_mul(&dy)?).f_sum_dim_intlist([0_i64].as_slice(), false, None)?,
             Self::Table { dy, entries: 0, .. } => {
                 dy.f_new_zeros([0, last(&dy)?], (dy.kind(), dy.device()))?

@@ -7,7 +7,7 @@ use std::{cell::Cell, rc::Rc};
 
 use tch::Tensor;
 
-use super::Params;
+use super::{Params, Precision, wide};
 use crate::{
     Error, Result,
     exact::{self, Sums, VirtualTp},
@@ -73,8 +73,18 @@ impl Ranks {
         rows.ok_or_else(|| Error::internal(format!("no rows in {}", self.name(param))))
     }
 
-    /// The weight, in as many pieces as its cut says.
+    /// What products are computed on.
+    pub(super) fn precision(&self) -> Precision {
+        self.params.precision()
+    }
+
+    /// The weight in f32, in as many pieces as its cut says.
     pub(super) fn weight(&self, param: Param, pieces: usize) -> Result<Vec<Tensor>> {
+        self.stored_weight(param, pieces)?.iter().map(wide).collect()
+    }
+
+    /// The weight as it is stored while it is gathered.
+    pub(super) fn stored_weight(&self, param: Param, pieces: usize) -> Result<Vec<Tensor>> {
         let found = self.params.weight(param).map_err(|error| error.at(self.name(param)))?;
         if found.len() != pieces {
             let (name, got) = (self.name(param), found.len());

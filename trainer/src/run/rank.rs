@@ -21,15 +21,23 @@ use super::{
 use crate::{
     Error, ErrorKind, Place, Result,
     checkpoint::{Described, Outcome, RunState, Saved, Saver},
+    config::Numbers,
     exact::VirtualTp,
     fsdp::{self, Groups, State, clip_coefficient},
     launch::NodeMap,
     mesh::{Axis, Coordinates},
     metrics::Watch,
-    parallel::{Params, TpOps},
+    parallel::{Params, Precision, TpOps},
     stage::{GradReduce, Links, PipelineRunner, RowOutcome, Stage, StageInputs},
     transport::{Group, Transport},
 };
+
+const fn precision(numbers: Numbers) -> Precision {
+    match numbers {
+        Numbers::Float32 => Precision::Float32,
+        Numbers::Bfloat16 => Precision::Bfloat16,
+    }
+}
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,7 +107,8 @@ impl<'a> Rank<'a> {
             NodeMap::gather(&*world, job.outline.mesh)?.check()?;
         }
         let group = |name, axis| transport.group(name, &job.outline.mesh.group(at, axis));
-        let (mesh, data) = (job.outline.mesh, job.config.sharding.data);
+        let (mesh, data, training) =
+            (job.outline.mesh, job.config.sharding.data, &job.config.config.training);
         let shard = transport.group("dp_shard", &data.shard_group(mesh, at))?;
         let replicate = transport.group("dp_replicate", &data.replica_group(mesh, at))?;
         let (pp, tp) = (group("pp", Axis::Pp)?, group("tp", Axis::Tp)?);
@@ -115,6 +124,8 @@ impl<'a> Rank<'a> {
             prefetch: job.config.config.fsdp.prefetch,
             virtual_tp,
             sums: job.sums,
+            compute: precision(training.mixed_precision_param),
+            reduce: precision(training.mixed_precision_reduce),
             microbatches: usize::try_from(job.config.batches.microbatches).unwrap_or(usize::MAX),
             device: tch::Device::Cpu,
             groups: Groups { world: Rc::clone(&world), shard, replicate, pp },

@@ -79,6 +79,8 @@ impl Run {
             parts: &model.split(self.mesh.pp),
             virtual_tp: VirtualTp::of(at.tp, self.mesh.tp, VIRTUAL_TP).unwrap(),
             sums: self.sums,
+            compute: self.compute,
+            reduce: self.reduce,
             microbatches,
             device: Device::Cpu,
             groups: groups(board, self.mesh, self.data, at),

@@ -37,6 +37,8 @@ fn with<T>(
         parts: &parts,
         virtual_tp: VirtualTp::of(at.tp, mesh.tp, 4).unwrap(),
         sums: Sums::Exact,
+        compute: Precision::Float32,
+        reduce: Precision::Float32,
         microbatches: 2,
         device: Device::Cpu,
         groups: groups(&Arc::new(Board::default()), mesh, DataSplit::sharded(mesh.dp), at),
