@@ -288,11 +288,12 @@ pub struct Optimizer {
     pub betas: [f64; 2],
     pub eps: f64,
     pub weight_decay: f64,
+    pub fused: bool,
 }
 
 impl Default for Optimizer {
     fn default() -> Self {
-        Self { lr: 3e-4, betas: [0.9, 0.95], eps: 1e-8, weight_decay: 0.1 }
+        Self { lr: 3e-4, betas: [0.9, 0.95], eps: 1e-8, weight_decay: 0.1, fused: false }
     }
 }
 

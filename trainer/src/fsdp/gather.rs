@@ -185,7 +185,8 @@ impl State {
             Pass::Forward => part.checked_add(1),
             Pass::Backward => part.checked_sub(1),
         };
-        let next = next.filter(|next| self.in_one_stage(part, *next));
+        let needed = |next: usize| pass == Pass::Forward || self.backward_needs.get(next) == Some(&true);
+        let next = next.filter(|next| self.in_one_stage(part, *next) && needed(*next));
         let Some(next) = next.filter(|_| self.prefetch && self.data.shard > 1) else { return Ok(()) };
         let (at, unit) = self.plan.unit(next)?;
         if self.has(at) || self.ahead.borrow().is_some() {

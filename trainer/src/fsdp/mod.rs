@@ -19,7 +19,7 @@
 //! How long gathered weights stay is the program's to say: UNSHARD and RESHARD hold and release a stage's parts; without them a part
 //! is gathered for each pass (`schedule::Gather`, chosen by the configuration's strategy).
 //!
-//! Memory of a rank, with full sharding: its shards (weights and two moments), at most one part gathered, and the
+//! Memory of a rank, with full sharding: its shards (weights and two moments), at most one part gathered and one on its way, and the
 //! gradients of its stages, which accumulate *unsharded* from their first microbatch until the schedule reduces them
 //! (REDUCE_GRAD): the size of the weights of its stages once, and in exact mode of as many partial sums as the tree keeps
 //! open, at most log2 of the microbatches more.

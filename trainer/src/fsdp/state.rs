@@ -86,6 +86,8 @@ pub struct State {
     pub(super) ahead: RefCell<Option<Ahead>>,
     pub(super) stages: Vec<Range<usize>>,
     pub(super) prefetch: bool,
+    /// By part of the model, whether its backward asks for weights.
+    pub(super) backward_needs: Vec<bool>,
     pub(super) live: Cell<Live>,
     pub(super) accumulators: RefCell<BTreeMap<(usize, usize), Accumulator>>,
     /// Reduced gradients by part, in the layout of this rank's flat buffer.
@@ -124,6 +126,9 @@ impl State {
             ahead: RefCell::default(),
             stages: setup.stages.to_vec(),
             prefetch: setup.prefetch,
+            backward_needs: (0..setup.model.parts().len())
+                .map(|part| setup.model.backward_needs_weights(part))
+                .collect(),
             live: Cell::default(),
             plan,
             shards,

@@ -4,11 +4,17 @@
 //! without fused multiply-add), and split long ranges among threads at any element. So buffers are padded to
 //! [`ALIGNMENT`] elements and walked in blocks short enough to stay on one thread, and in cache: no element that counts
 //! ever meets the scalar end of a loop, whatever the shard it lies in.
+//!
+//! The fused form is libtorch's own: one pass over memory, whose roundings differ a little (within 1e-6 of the values); it is
+//! element by element too, so that it has the same bits on every mesh.
 
 use serde::{Deserialize, Serialize};
 use tch::{Device, Tensor};
 
-use crate::{Error, Result};
+use crate::{
+    Error, Result,
+    torch::optim::{Scalars, fused_adamw},
+};
 
 /// Every range that is updated begins and ends at a multiple of this many elements: more than any kernel takes at once.
 pub(crate) const ALIGNMENT: i64 = 64;
@@ -27,6 +33,8 @@ pub struct AdamW {
     pub eps: f64,
     /// Weight decay, of the parameters that have one.
     pub decay: f64,
+    /// libtorch's fused form instead of its single-tensor one.
+    pub fused: bool,
 }
 
 /// What one call updates: flat f32 ranges of equal, aligned length.
@@ -51,7 +59,7 @@ struct Factors {
 
 impl Default for AdamW {
     fn default() -> Self {
-        Self { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1 }
+        Self { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, fused: false }
     }
 }
 
@@ -61,7 +69,7 @@ impl AdamW {
     /// # Errors
     /// `Config`.
     pub fn check(&self) -> Result<()> {
-        let Self { beta1, beta2, eps, decay } = *self;
+        let Self { beta1, beta2, eps, decay, .. } = *self;
         let beta = |value: f64| (0.0..1.0).contains(&value);
         let positive = |value: f64| value.is_finite() && value >= 0.0;
         if beta(beta1) && beta(beta2) && positive(eps) && positive(decay) {
@@ -90,10 +98,22 @@ impl AdamW {
         while start < length {
             let part = |tensor: &Tensor| tensor.f_narrow(0, start, block.min(length - start));
             let mut state = [part(param)?, part(exp_avg)?, part(exp_avg_sq)?];
-            self.block(&mut state, &part(grad)?, &factors)?;
+            if self.fused {
+                let [param, exp_avg, exp_avg_sq] = &state;
+                fused_adamw([param, exp_avg, exp_avg_sq], &part(grad)?, self.scalars(step, rate, decayed))?;
+            } else {
+                self.block(&mut state, &part(grad)?, &factors)?;
+            }
             start += block;
         }
         Ok(())
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "steps are far below 2^53")]
+    const fn scalars(&self, step: u64, rate: f64, decayed: bool) -> Scalars {
+        let Self { beta1, beta2, eps, decay, .. } = *self;
+        let decay = if decayed { decay } else { 0.0 };
+        Scalars { step: step as f64, rate, betas: [beta1, beta2], decay, eps }
     }
 
     #[expect(clippy::cast_precision_loss, reason = "steps are far below 2^53")]

@@ -124,7 +124,7 @@ impl Job {
 
 fn optimizer(values: &config::Optimizer) -> AdamW {
     let [beta1, beta2] = values.betas;
-    AdamW { beta1, beta2, eps: values.eps, decay: values.weight_decay }
+    AdamW { beta1, beta2, eps: values.eps, decay: values.weight_decay, fused: values.fused }
 }
 
 fn rates(values: &config::Config) -> Schedule {

@@ -17,6 +17,7 @@ use crate::{
 };
 
 mod ledger;
+mod precision;
 mod resume;
 mod saves;
 mod schedules;
@@ -183,11 +184,17 @@ fn losses_have_the_same_bits_on_every_mesh_and_with_every_schedule() {
 }
 
 #[test]
-fn one_part_is_gathered_at_a_time_when_replicas_share_the_weights() {
+fn one_part_is_gathered_at_a_time_and_one_ahead_when_ranks_share_the_weights() {
     for mesh in ["2x1x1", "2x2x1", "2x2x2", "4x2x1"] {
-        let settings =
-            [("parallelism.mesh", mesh), ("training.steps", "2"), ("fsdp.reshard_after_forward", "always")];
-        assert_eq!(Place::new().run(&settings).summary.unwrap().peak_gathered, 1, "{mesh}");
+        for (prefetch, most) in [("false", 1), ("true", 2)] {
+            let settings = [
+                ("parallelism.mesh", mesh),
+                ("training.steps", "2"),
+                ("fsdp.reshard_after_forward", "always"),
+                ("fsdp.prefetch", prefetch),
+            ];
+            assert_eq!(Place::new().run(&settings).summary.unwrap().peak_gathered, most, "{mesh}");
+        }
     }
 }
 

@@ -8,6 +8,7 @@ pub mod attention;
 pub mod c10d;
 pub mod memory;
 pub mod node;
+pub mod optim;
 
 use std::ffi::{CStr, c_char, c_int};
 

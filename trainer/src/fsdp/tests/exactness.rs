@@ -7,7 +7,7 @@ use super::meshes::{Run, SEED, Saved, Whole, assemble, exact, replicated, room};
 use crate::{
     exact::Sums,
     model::{Model, Param},
-    parallel::{Params, Pass},
+    parallel::{Params, Pass, Precision},
 };
 
 const STEPS: u64 = 2;
@@ -177,6 +177,86 @@ fn a_part_that_the_program_holds_is_gathered_once_and_freed_when_it_lets_go() {
         rank.state.begin(1, Pass::Forward).unwrap();
         assert_eq!(rank.state.live().gathers, 2, "new weights are gathered anew");
     });
+}
+
+#[test]
+fn the_next_part_of_a_pass_is_gathered_while_this_one_is_computed() {
+    let run = Run { prefetch: true, ..exact("2x1x1", 2) };
+    run.on_each(|rank| {
+        let state = &rank.state;
+        let pass = |part, pass| {
+            state.begin(part, pass).unwrap();
+            let (live, gathers) = (state.live().parts, state.live().gathers);
+            for index in &rank.model.parts()[part].params {
+                let param = Param { part, index: *index };
+                let expected = rank.pieces(param, SEED, rank.model.params()[*index].init);
+                assert!(state.weight(param).unwrap().iter().zip(&expected).all(|(a, b)| a.equal(b)));
+            }
+            state.end(part, pass).unwrap();
+            (live, gathers)
+        };
+        let forward: Vec<_> = (0..4).map(|part| pass(part, Pass::Forward)).collect();
+        assert_eq!(forward, [(2, 2), (2, 3), (2, 4), (1, 4)], "one ahead, none after the last");
+        let backward: Vec<_> = (0..4).rev().map(|part| pass(part, Pass::Backward)).collect();
+        assert_eq!(backward.iter().map(|(live, _)| *live).max(), Some(2));
+        assert_eq!((state.live().parts, state.live().peak_parts), (0, 2));
+        // What was begun and turned out not to be needed is dropped before the weights change.
+        state.begin(1, Pass::Forward).unwrap();
+        state.end(1, Pass::Forward).unwrap();
+        assert_eq!(state.live().parts, 1);
+        rank.train(1);
+        assert_eq!(state.live().parts, 0);
+        state.begin(2, Pass::Forward).unwrap();
+        let fresh = state.weight(Param { part: 2, index: 5 }).unwrap();
+        let old = rank.pieces(Param { part: 2, index: 5 }, SEED, rank.model.params()[5].init);
+        assert!(!fresh[0].equal(&old[0]), "new weights are gathered anew");
+        state.end(2, Pass::Forward).unwrap();
+    });
+}
+
+#[test]
+fn weights_are_gathered_rounded_and_masters_stay_what_they_are() {
+    for (mesh, replicate) in [("1x1x1", 1), ("3x1x2", 1), ("4x1x1", 2), ("2x1x1", 2)] {
+        let dp = exact(mesh, 1).mesh.dp;
+        let run = Run { compute: Precision::Bfloat16, prefetch: true, ..replicated(mesh, replicate, dp) };
+        run.on_each(|rank| {
+            let masters = rank.saved();
+            for param in rank.uses() {
+                rank.state.begin(param.part, Pass::Forward).unwrap();
+                let init = rank.model.params()[param.index].init;
+                let expected = rank.pieces(param, SEED, init);
+                for (found, expected) in rank.state.weight(param).unwrap().iter().zip(&expected) {
+                    assert!(found.equal(&expected.to_kind(tch::Kind::BFloat16)), "{param:?} on {mesh}");
+                }
+                rank.state.end(param.part, Pass::Forward).unwrap();
+            }
+            assert!(masters.iter().zip(rank.saved()).all(|(before, now)| before.bytes == now.bytes));
+        });
+    }
+}
+
+#[test]
+fn gradients_exchanged_in_bf16_are_summed_in_f32_and_replicas_stay_equal() {
+    let (expected, _) = trained(exact("1x1x1", 16));
+    let float = |bytes: &[u8]| -> Vec<f32> {
+        bytes.chunks(4).map(|four| f32::from_le_bytes(four.try_into().unwrap())).collect()
+    };
+    for (mesh, replicate) in [("4x1x1", 1), ("4x1x2", 2), ("4x2x1", 4), ("3x1x1", 3)] {
+        let run = replicated(mesh, replicate, if mesh == "3x1x1" { 12 } else { 16 });
+        // `trained` compares all copies of a shard to the bit.
+        let (found, _) = trained(Run { sums: Sums::Fast, reduce: Precision::Bfloat16, ..run });
+        if run.microbatches == 16 {
+            for (id, bytes) in expected.iter().filter(|(id, _)| id.role == fqn::Role::ExpAvg) {
+                let pairs = float(bytes).into_iter().zip(float(&found[id]));
+                let largest = float(bytes).into_iter().map(f32::abs).fold(0.0, f32::max);
+                let worst = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                assert!(
+                    worst < largest / 64.0 && worst > 0.0,
+                    "{id} on {mesh} differs by {worst} of {largest}"
+                );
+            }
+        }
+    }
 }
 
 #[test]

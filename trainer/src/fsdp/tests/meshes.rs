@@ -17,7 +17,7 @@ use crate::{
     mesh::{Coordinates, DataSplit, MeshShape},
     model::{Init, Model, Param},
     optim::AdamW,
-    parallel::Params,
+    parallel::{Params, Precision},
 };
 
 pub(super) const VIRTUAL_TP: usize = 8;
@@ -30,12 +30,16 @@ pub(super) struct Run {
     pub(super) sums: Sums,
     pub(super) microbatches: usize,
     pub(super) data: DataSplit,
+    pub(super) prefetch: bool,
+    pub(super) compute: Precision,
+    pub(super) reduce: Precision,
 }
 
 /// Weights sharded over all of dp.
 pub(super) fn exact(mesh: &str, microbatches: usize) -> Run {
     let mesh: MeshShape = mesh.parse().unwrap();
-    Run { mesh, sums: Sums::Exact, microbatches, data: DataSplit::sharded(mesh.dp) }
+    let (data, compute, reduce) = (DataSplit::sharded(mesh.dp), Precision::Float32, Precision::Float32);
+    Run { mesh, sums: Sums::Exact, microbatches, data, prefetch: false, compute, reduce }
 }
 
 /// Weights held `replicate` times.
@@ -77,6 +81,8 @@ impl Run {
             data: self.data,
             at,
             parts: &model.split(self.mesh.pp),
+            stages: &model.stages(self.mesh.pp),
+            prefetch: self.prefetch,
             virtual_tp: VirtualTp::of(at.tp, self.mesh.tp, VIRTUAL_TP).unwrap(),
             sums: self.sums,
             compute: self.compute,

@@ -79,6 +79,11 @@ impl Bare {
         let all: Vec<usize> = (0..self.parts.len()).collect();
         all.chunks(all.len() / pp).map(<[usize]>::to_vec).collect()
     }
+
+    /// The same as runs: one stage on each pipeline rank.
+    pub(super) fn stages(&self, pp: usize) -> Vec<std::ops::Range<usize>> {
+        self.split(pp).iter().map(|parts| parts[0]..parts[parts.len() - 1] + 1).collect()
+    }
 }
 
 impl Model for Bare {

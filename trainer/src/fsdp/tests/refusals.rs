@@ -17,6 +17,7 @@ use crate::{
     fsdp::{Setup, State, plan::Plan},
     mesh::{Coordinates, DataSplit, MeshShape},
     model::Model,
+    parallel::Precision,
 };
 
 /// A setup of rank `rank`, exact, with 4 virtual tensor-parallel ranks.
@@ -35,6 +36,8 @@ fn with<T>(
         data: DataSplit::sharded(mesh.dp),
         at,
         parts: &parts,
+        stages: &[],
+        prefetch: false,
         virtual_tp: VirtualTp::of(at.tp, mesh.tp, 4).unwrap(),
         sums: Sums::Exact,
         compute: Precision::Float32,
@@ -142,6 +145,8 @@ fn microbatches_parts_and_groups_that_do_not_fit_the_mesh_are_refused() {
         setup.groups = groups(&Arc::new(Board::default()), setup.mesh, setup.data, setup.at);
     });
     assert_eq!(text, "replicas of 3 ranks each, in exact mode");
+    let text = refusal(&model, "1x1x1", |setup| setup.reduce = Precision::Bfloat16);
+    assert_eq!(text, "gradients exchanged in bf16, in exact mode");
     let text = refusal(&model, "1x1x1", |setup| setup.parts = &[]);
     assert!(text.contains("0 parts on 0 pipeline ranks"), "{text}");
     let text = refusal(&model, "2x1x1", |setup| setup.groups.shard = setup.groups.pp.clone());

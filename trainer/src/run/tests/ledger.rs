@@ -15,7 +15,7 @@ use std::{collections::BTreeMap, rc::Rc, thread};
 use tch::Tensor;
 
 use super::*;
-use crate::transport::{Group, Header, Purpose, Traffic, Transport, local};
+use crate::transport::{Gathering, Group, Header, Purpose, Traffic, Transport, local};
 
 /// Collectives and bytes received, by rank and what they are for.
 type Moved = Arc<Mutex<BTreeMap<(usize, &'static str), (u64, u64)>>>;
@@ -57,6 +57,10 @@ impl Group for CountedGroup {
     fn all_gather(&self, purpose: &Purpose, mine: &Tensor, shapes: &[Vec<i64>]) -> Result<Vec<Tensor>> {
         self.count(purpose, self.others(mine.kind(), shapes));
         self.inner.all_gather(purpose, mine, shapes)
+    }
+    fn begin_all_gather(&self, purpose: &Purpose, mine: &Tensor, shapes: &[Vec<i64>]) -> Result<Gathering> {
+        self.count(purpose, self.others(mine.kind(), shapes));
+        self.inner.begin_all_gather(purpose, mine, shapes)
     }
     fn exchange(&self, purpose: &Purpose, parts: Vec<Tensor>, shapes: &[Vec<i64>]) -> Result<Vec<Tensor>> {
         self.count(purpose, self.others(parts[0].kind(), shapes));
@@ -188,6 +192,9 @@ fn what_each_strategy_moves_in_a_step_is_what_the_ledger_says() {
         let fast = Ledger { gradients: (parts, 2 * once), ..whole };
         assert_eq!(ledger(&[mesh(text), strategy("no_shard"), ("training.mode", "fast")], 1), fast);
     }
+    let bf16 = [mesh("2x1x1"), strategy("shard_grad_op"), ("training.mixed_precision_param", "bf16")];
+    let halved = Ledger { weights: (parts, all / 2 / 2), gradients: (parts, all / 2) };
+    assert_eq!(ledger(&bf16, 1), halved, "weights take half as many bytes");
     let hybrid = [mesh("4x1x1"), strategy("hybrid_shard"), ("parallelism.dp_shard", "2")];
     let expected = Ledger {
         weights: (2 * (2 * parts - 1), 2 * (2 * all / 2 - 4 * TABLE / 2)),
