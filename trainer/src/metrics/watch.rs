@@ -18,7 +18,7 @@ use tch::Tensor;
 use super::{Clock, Pace, Span};
 use crate::{
     Result,
-    transport::{Group, Header, Purpose, Traffic, Transport},
+    transport::{Gathering, Group, Header, Purpose, Traffic, Transport},
 };
 
 /// What was seen since it was last taken. One rank's own: not shared between threads.
@@ -167,6 +167,13 @@ impl Group for WatchedGroup {
 
     fn all_gather(&self, purpose: &Purpose, mine: &Tensor, shapes: &[Vec<i64>]) -> Result<Vec<Tensor>> {
         self.watch.collective(|| self.group.all_gather(purpose, mine, shapes))
+    }
+
+    /// What passes between beginning and taking is no wait.
+    fn begin_all_gather(&self, purpose: &Purpose, mine: &Tensor, shapes: &[Vec<i64>]) -> Result<Gathering> {
+        let begun = self.watch.collective(|| self.group.begin_all_gather(purpose, mine, shapes))?;
+        let watch = Rc::clone(&self.watch);
+        Ok(Gathering::later(move || watch.collective(|| begun.take())))
     }
 
     fn exchange(&self, purpose: &Purpose, parts: Vec<Tensor>, shapes: &[Vec<i64>]) -> Result<Vec<Tensor>> {
