@@ -16,6 +16,7 @@ mod chunk_list;
 pub mod codec;
 pub mod commit;
 mod cores;
+mod crew;
 pub mod digest;
 pub mod element;
 pub mod engine;

@@ -1,27 +1,21 @@
 //! [`FileChecks`]: what proves the bytes of one source file, piece by piece.
 //!
-//! A block table proves each block on its own. A CRC-32 covers a whole record: its pieces are summed as they come, in any
-//! order, by any thread, and the record is judged when the last one is in. Invariants: pieces stop at every edge of a block
+//! A block table proves each block on its own. A CRC-32 covers a whole record, see [`record`]: whoever ends a copy sees to it that the
+//! pieces of no record are missing, [`FileChecks::missing`]. Invariants: pieces stop at every edge of a block
 //! or record, so a piece is proven by what covers it alone; pieces are cut in logical bytes, and what proves a compressed one is
 //! its stored bytes.
 
-use std::{
-    ops::Range,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
-};
+use std::{ops::Range, sync::Arc};
 
+use self::record::Record;
 use super::cuts::Cuts;
 use crate::{
     CrcRecord, Error, FileEntry, Result,
     codec::CodecError,
-    digest::{BlockMismatch, BlockTable, Crc32, Sha256Digest},
+    digest::{BlockMismatch, BlockTable, Sha256Digest},
 };
 
-/// A mark beside a CRC, which may be any 32-bit number.
-const SEEN: u64 = 1 << 32;
+mod record;
 
 /// What proves the bytes of a file.
 #[derive(Debug)]
@@ -29,14 +23,6 @@ pub(crate) struct FileChecks {
     pub(crate) cuts: Cuts,
     table: Option<Arc<BlockTable>>,
     records: Vec<Record>,
-    crcs: Vec<AtomicU64>,
-}
-
-#[derive(Debug)]
-struct Record {
-    record: CrcRecord,
-    pieces: Range<usize>,
-    missing: AtomicUsize,
 }
 
 /// Bytes that are not those that were written.
@@ -79,9 +65,8 @@ impl FileChecks {
         }
         let cuts = Cuts::new(file.size, edges)
             .map_err(|error| Error::corrupt(format!("{}: {error}", file.path)).caused_by(error))?;
-        let records: Vec<Record> = records.into_iter().map(|record| Record::new(record, &cuts)).collect();
-        let pieces = if records.is_empty() { 0 } else { cuts.len() };
-        Ok(Self { cuts, table: None, records, crcs: (0..pieces).map(|_| AtomicU64::new(0)).collect() })
+        let records = records.into_iter().map(|record| Record::new(record, &cuts)).collect();
+        Ok(Self { cuts, table: None, records })
     }
 
     fn by_table(file: &FileEntry, table: Arc<BlockTable>) -> Result<Self> {
@@ -95,8 +80,7 @@ impl FileChecks {
                 )));
             }
         }
-        let cuts = Cuts::from_ends(table.blocks().map(|block| block.logical.end));
-        Ok(Self { cuts, table: Some(table), records: Vec::new(), crcs: Vec::new() })
+        Ok(Self { cuts: Cuts::Table(Arc::clone(&table)), table: Some(table), records: Vec::new() })
     }
 
     /// Whether anything proves these bytes.
@@ -126,7 +110,7 @@ impl FileChecks {
     pub(crate) fn units(&self) -> impl Iterator<Item = Range<usize>> + '_ {
         let blocks = if self.table.is_some() { self.cuts.len() } else { 0 };
         let blocks = (0..blocks).map(|block| block..block + 1);
-        blocks.chain(self.records.iter().map(|record| record.pieces.clone()))
+        blocks.chain(self.records.iter().map(Record::pieces))
     }
 
     /// Whether something proves this piece.
@@ -138,27 +122,40 @@ impl FileChecks {
     pub(crate) fn proven_bytes(&self) -> u64 {
         match &self.table {
             Some(table) => table.file_len(),
-            None => self.records.iter().map(|record| record.record.len).sum(),
+            None => self.records.iter().map(Record::bytes).map(|bytes| bytes.end - bytes.start).sum(),
         }
     }
 
     fn record_of(&self, piece: usize) -> Option<&Record> {
-        let at = self.records.partition_point(|record| record.pieces.end <= piece);
-        self.records.get(at).filter(|record| record.pieces.contains(&piece))
+        let at = self.records.partition_point(|record| record.pieces().end <= piece);
+        self.records.get(at).filter(|record| record.pieces().contains(&piece))
     }
 
-    /// Compares the stored bytes of a piece with what proves them; `false` where nothing covers it.
-    pub(crate) fn check(&self, piece: usize, bytes: &[u8]) -> Result<bool, Bad> {
+    /// Compares the stored bytes of a piece with what proves them. How many bytes are proven by it that were not before: those of a block;
+    /// of a record none until its last piece is in, and then all.
+    pub(crate) fn check(&self, piece: usize, bytes: &[u8]) -> Result<u64, Bad> {
         match &self.table {
             Some(table) => self.judge(piece, table.check(piece, bytes)),
-            None => self
-                .record_of(piece)
-                .map_or(Ok(false), |record| self.sum(record, piece, bytes).map(|()| true)),
+            None => self.record_of(piece).map_or(Ok(0), |record| record.sum(&self.cuts, piece, bytes)),
         }
     }
 
+    /// The pieces that have not come of records of which something is wanted: those of which some pieces came, and those with bytes in one
+    /// of these ranges.
+    pub(crate) fn missing(&self, ranges: &[Range<u64>]) -> impl Iterator<Item = usize> + '_ {
+        let mut wanted: Vec<bool> = self.records.iter().map(Record::is_begun).collect();
+        for range in ranges {
+            let first = self.records.partition_point(|record| record.bytes().end <= range.start);
+            let met = self.records.iter().zip(&mut wanted).skip(first);
+            met.take_while(|(record, _)| record.bytes().start < range.end)
+                .for_each(|(_, wanted)| *wanted = true);
+        }
+        let wanted = self.records.iter().zip(wanted).filter(|(_, wanted)| *wanted);
+        wanted.flat_map(|(record, _)| record.missing())
+    }
+
     /// [`Self::check`] of two pieces, of one file or of two: blocks in less time than one after the other.
-    pub(crate) fn check_two(two: [(&Self, usize, &[u8]); 2]) -> [Result<bool, Bad>; 2] {
+    pub(crate) fn check_two(two: [(&Self, usize, &[u8]); 2]) -> [Result<u64, Bad>; 2] {
         let [(one, piece, bytes), (other, other_piece, other_bytes)] = two;
         let (Some(table), Some(other_table)) = (&one.table, &other.table) else {
             return two.map(|(checks, piece, bytes)| checks.check(piece, bytes));
@@ -170,8 +167,9 @@ impl FileChecks {
         ]
     }
 
-    fn judge(&self, piece: usize, compared: Result<(), BlockMismatch>) -> Result<bool, Bad> {
-        compared.map(|()| true).map_err(|bad| {
+    fn judge(&self, piece: usize, compared: Result<(), BlockMismatch>) -> Result<u64, Bad> {
+        let proven = || self.stored(piece).map_or(0, |stored| stored.end - stored.start);
+        compared.map(|()| proven()).map_err(|bad| {
             let message = format!("block {} has another SHA-256 than its table says", bad.block);
             self.bad(piece, bad.range, Differs::Block, message)
         })
@@ -186,42 +184,6 @@ impl FileChecks {
     fn bad(&self, piece: usize, stored: Range<u64>, what: Differs, message: String) -> Bad {
         let range = self.cuts.range(piece).unwrap_or_else(|| stored.clone());
         Bad { range, stored, what, message }
-    }
-
-    fn sum(&self, record: &Record, piece: usize, bytes: &[u8]) -> Result<(), Bad> {
-        let Some(slot) = self.crcs.get(piece) else { return Ok(()) };
-        let crc = u64::from(Crc32::of(bytes).value());
-        // A piece that comes again counts once; whoever brings the last one judges.
-        if slot.swap(SEEN | crc, Ordering::AcqRel) & SEEN != 0
-            || record.missing.fetch_sub(1, Ordering::AcqRel) != 1
-        {
-            return Ok(());
-        }
-        record.judge(self)
-    }
-}
-
-impl Record {
-    fn new(record: CrcRecord, cuts: &Cuts) -> Self {
-        let pieces = cuts.covering(&(record.offset..record.offset.saturating_add(record.len)));
-        let missing = AtomicUsize::new(pieces.len());
-        Self { record, pieces, missing }
-    }
-
-    fn judge(&self, checks: &FileChecks) -> Result<(), Bad> {
-        let mut sum = Crc32::new();
-        for piece in self.pieces.clone() {
-            let len = checks.cuts.range(piece).map_or(0, |range| range.end - range.start);
-            let crc = checks.crcs.get(piece).map_or(0, |slot| slot.load(Ordering::Acquire)) & (SEEN - 1);
-            sum.combine(&Crc32::known(u32::try_from(crc).unwrap_or_default(), len));
-        }
-        if sum.value() == self.record.crc32 {
-            return Ok(());
-        }
-        let message =
-            format!("CRC-32 {:08x} is recorded, the bytes have {:08x}", self.record.crc32, sum.value());
-        let range = self.record.offset..self.record.offset.saturating_add(self.record.len);
-        Err(Bad { stored: range.clone(), range, what: Differs::Record, message })
     }
 }
 
@@ -245,7 +207,10 @@ fn disjoint(file: &FileEntry, records: &[CrcRecord]) -> Result<Vec<CrcRecord>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Location, digest::table_of};
+    use crate::{
+        Location,
+        digest::{Crc32, table_of},
+    };
 
     fn file(size: u64) -> FileEntry {
         FileEntry { path: "f".to_owned(), location: Location::InStep, size, logical: None, blocks: None }
@@ -264,18 +229,49 @@ mod tests {
             let mut bytes = bytes.clone();
             bytes[2_000_000] ^= u8::from(flipped);
             let checks = FileChecks::new(&file(3_000_000), None, &records, &[]).unwrap();
-            let mut told = Vec::new();
+            let (mut told, mut proven) = (Vec::new(), 0);
             for piece in (0..checks.cuts.len()).rev().chain(0..checks.cuts.len()) {
                 let range = checks.cuts.range(piece).unwrap();
                 let piece = checks.check(
                     piece,
                     &bytes[usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap()],
                 );
-                told.extend(piece.err());
+                match piece {
+                    Ok(bytes) => proven += bytes,
+                    Err(bad) => told.push(bad),
+                }
             }
+            assert_eq!(proven, if flipped { 500_000 } else { 3_000_000 - 100 });
             assert_eq!(told.len(), usize::from(flipped));
             assert!(told.iter().all(|bad| bad.range == (100..2_500_000) && bad.what == Differs::Record));
         }
+    }
+
+    #[test]
+    fn a_piece_that_comes_again_must_be_what_it_was() {
+        let bytes = vec![7_u8; 2_500_000];
+        let checks = FileChecks::new(&file(2_500_000), None, &[record(&bytes, 0..2_500_000)], &[]).unwrap();
+        let piece = 1 << 20;
+        assert_eq!([checks.check(0, &bytes[..piece]), checks.check(0, &bytes[..piece])], [Ok(0), Ok(0)]);
+        let bad = checks.check(0, &vec![8; piece]).unwrap_err();
+        assert_eq!((bad.range, bad.what), (0..1 << 20, Differs::Record));
+        let last = checks.check(1, &bytes[..piece]).and_then(|_| checks.check(2, &bytes[2 * piece..]));
+        assert_eq!(last, Ok(2_500_000), "the first bytes count, and what came again was told");
+        assert!(checks.check(2, &bytes[..1]).is_err());
+    }
+
+    #[test]
+    fn pieces_are_missing_of_records_that_are_begun_or_wanted_and_of_no_others() {
+        let bytes = vec![7_u8; 3_000_000];
+        let records = [0..2_000_000, 2_000_000..2_500_000, 2_600_000..3_000_000].map(|it| record(&bytes, it));
+        let checks = FileChecks::new(&file(3_000_000), None, &records, &[]).unwrap();
+        let missing = |ranges: &[Range<u64>]| checks.missing(ranges).collect::<Vec<_>>();
+        assert!(missing(&[]).is_empty() && missing(&[2_500_000..2_600_000]).is_empty());
+        assert_eq!(missing(&[1_999_999..2_000_001]), [0, 1, 2]);
+        checks.check(1, &bytes[1 << 20..2_000_000]).unwrap();
+        assert_eq!(missing(&[2_999_999..3_000_000]), [0, 4]);
+        checks.check(0, &bytes[..1 << 20]).unwrap();
+        assert!(missing(&[0..1]).is_empty());
     }
 
     #[test]
@@ -284,7 +280,7 @@ mod tests {
         let layout = crate::digest::BlockLayout::new(2_500_000, [1000]).unwrap();
         let table = Arc::new(table_of(&bytes, layout, 1).unwrap());
         let checks = FileChecks::new(&file(2_500_000), Some(Arc::clone(&table)), &[], &[]).unwrap();
-        assert_eq!(checks.check(0, &bytes[..1000]), Ok(true));
+        assert_eq!(checks.check(0, &bytes[..1000]), Ok(1000));
         let bad = checks.check(1, &vec![8; 1 << 20]).unwrap_err();
         assert_eq!((bad.range, bad.what), (1000..1000 + (1 << 20), Differs::Block));
         assert!(FileChecks::new(&file(1), Some(table), &[], &[]).is_err());

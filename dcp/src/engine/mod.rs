@@ -12,7 +12,7 @@
 //! * memory is what [`RunOptions::max_memory`] says, whatever the sizes of tensors: a block or two for each thread, and
 //!   a cache of at most half the bound;
 //! * each source byte is read and proven once, also when several targets take columns of the same rows, as long as the
-//!   rows that a block of each of them spans fit into the cache;
+//!   rows that a block of each of them spans fit into the cache; as many tensors go on side by side as it keeps the rows of;
 //! * threads write different files where there are some: two in one file wait for each other in the kernel;
 //! * blocks of a compressed file are written in its order: threads hand them over as they are ready, and what waits for
 //!   earlier ones is bounded;
@@ -25,6 +25,7 @@ pub(crate) mod blame;
 mod cache;
 mod cast;
 pub(crate) mod checks;
+mod copy;
 pub(crate) mod cover;
 mod cuts;
 mod file;
@@ -35,6 +36,7 @@ mod lane;
 mod options;
 mod origin;
 mod plan;
+mod proof;
 mod queue;
 mod read;
 pub(crate) mod reader;
@@ -50,6 +52,7 @@ mod tests;
 pub(crate) use tests::testing;
 
 pub use forecast::Forecast;
+pub(crate) use options::threads_in;
 pub use options::{LEAST_MEMORY, Report, RunOptions, Verify, threads};
 pub use plan::{CopyPlan, SourceRef};
 pub use read::{RegionReader, read_region};

@@ -41,8 +41,10 @@ pub struct RunOptions {
     pub threads: NonZeroUsize,
     /// What is proven on the way.
     pub verify: Verify,
-    /// Target files open at the same time; more of them than this are written in passes.
+    /// Target files open at the same time; more of them than this, or than half of the bound has room for, are written in passes.
     pub open_files: NonZeroUsize,
+    /// Bytes that an open file of the target holds until they are sent: [`crate::store::UPLOADING`] in a bucket, none in a folder.
+    pub per_file: u64,
 }
 
 impl Default for RunOptions {
@@ -52,6 +54,7 @@ impl Default for RunOptions {
             threads: threads(&[]),
             verify: Verify::Records,
             open_files: NonZeroUsize::MIN.saturating_add(255),
+            per_file: 0,
         }
     }
 }
@@ -87,10 +90,18 @@ pub struct Report {
     pub fingerprints: Vec<(TensorId, Fingerprint)>,
 }
 
+/// How many of `wanted` threads, each with buffers of `per_thread` bytes, work in `memory`: one at least.
+pub(crate) fn threads_in(memory: u64, per_thread: u64, wanted: NonZeroUsize) -> usize {
+    let fit = usize::try_from(memory / per_thread.max(1)).unwrap_or(usize::MAX);
+    fit.clamp(1, wanted.get())
+}
+
 /// How the bound is spent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Budget {
     pub(crate) threads: usize,
+    /// Files of the target that are open at a time.
+    pub(crate) open_files: usize,
     /// Bytes of the block cache.
     pub(crate) cache: u64,
     /// Most bytes of all together.
@@ -98,8 +109,8 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Divides the bound: each thread has `per_thread` bytes of buffers, and up to a half goes to the cache. Fewer
-    /// threads than wanted work where the bound asks for it.
+    /// Divides the bound: up to a half goes to open files where these hold bytes, but for one that there must be; of the rest, each thread
+    /// has `per_thread` bytes of buffers, and up to a half is the cache's. Fewer threads than wanted work where the bound asks for it.
     pub(crate) fn new(options: &RunOptions, per_thread: u64) -> Result<Self> {
         let least = LEAST_MEMORY.max(per_thread.saturating_mul(2));
         if options.max_memory < least {
@@ -109,11 +120,14 @@ impl Budget {
             ))
             .hint(format!("raise --max-memory to {} MiB or more", least.div_ceil(1 << 20))));
         }
-        let cache = options.max_memory / 2;
-        let fits = (options.max_memory - cache) / per_thread.max(1);
-        let threads = usize::try_from(fits).unwrap_or(usize::MAX).clamp(1, options.threads.get());
-        let total = cache.saturating_add(per_thread.saturating_mul(threads as u64));
-        Ok(Self { threads, cache, total })
+        let fit = (options.max_memory / 2).checked_div(options.per_file).unwrap_or(u64::MAX);
+        let open_files = usize::try_from(fit).unwrap_or(usize::MAX).clamp(1, options.open_files.get());
+        let uploads = options.per_file.saturating_mul(open_files as u64);
+        let rest = options.max_memory.saturating_sub(uploads).max(least);
+        let cache = rest / 2;
+        let threads = threads_in(rest - cache, per_thread, options.threads);
+        let total = per_thread.saturating_mul(threads as u64).saturating_add(cache).saturating_add(uploads);
+        Ok(Self { threads, open_files, cache, total })
     }
 }
 
@@ -129,5 +143,27 @@ mod tests {
         assert_eq!((budget.threads, budget.cache), (3, 16 << 20));
         assert!(budget.total <= options.max_memory);
         assert!(Budget::new(&RunOptions { max_memory: 1 << 20, ..options }, 1 << 20).is_err());
+    }
+
+    #[test]
+    fn as_many_threads_work_as_the_bound_has_room_for_and_one_always() {
+        let wanted = NonZeroUsize::new(64).unwrap();
+        assert_eq!([0, 9 << 20, 1 << 40].map(|memory| threads_in(memory, 4 << 20, wanted)), [1, 2, 64]);
+    }
+
+    #[test]
+    fn files_that_hold_bytes_until_they_are_sent_are_counted_and_fewer_of_them_are_open() {
+        let of = |mib: u64| {
+            let threads = NonZeroUsize::new(4).unwrap();
+            let options =
+                RunOptions { max_memory: mib << 20, threads, per_file: 72 << 20, ..RunOptions::default() };
+            Budget::new(&options, 3 << 20).unwrap()
+        };
+        let many = of(512);
+        assert_eq!((many.open_files, many.threads, many.cache), (3, 4, (512 - 3 * 72) << 19));
+        assert!(many.total <= 512 << 20);
+        let few = of(64);
+        assert_eq!((few.open_files, few.cache), (1, 8 << 20));
+        assert_eq!(few.total, (72 + 8 + 2 * 3) << 20, "there is no less, and it is said");
     }
 }

@@ -54,7 +54,7 @@ impl<'c> Origin<'c> {
             let Some(recorded) = self.grids.get(&source) else { continue };
             let bytes = within(grid, cells, &grid.region(&to)?, bytes, &mut scratch)?;
             let mut sum = FingerprintSum::default();
-            super::run::add(&mut sum, recorded, &recorded.region(&from)?, bytes)?;
+            super::copy::add(&mut sum, recorded, &recorded.region(&from)?, bytes)?;
             match sums.iter_mut().find(|(at, _)| *at == base + source) {
                 Some((_, known)) => *known += sum,
                 None => sums.push((base + source, sum)),

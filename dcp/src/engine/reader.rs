@@ -12,8 +12,8 @@
 //! Pieces of compressed files are their blocks: read as stored, proven, decoded into the buffer that they are for.
 //!
 //! Invariants: with [`Verify::Records`] no byte that a block table covers is handed out unproven; a record's bytes are
-//! handed out before its CRC-32 is complete, and the failure comes before anything is visible; nothing is read that was
-//! not asked for, but for the rest of its piece.
+//! handed out before its CRC-32 is complete, so whoever makes something visible of them calls [`Reader::settle`] first: no record is left
+//! half summed; until then nothing is read that was not asked for, but for the rest of its piece.
 
 use std::{
     ops::Range,
@@ -33,8 +33,11 @@ use crate::{CrcRecord, Error, FileId, Result, codec::Decoder, digest::BlockTable
 
 mod bring;
 mod cursor;
+mod settle;
+mod sizes;
 
 pub(crate) use cursor::{Cells, Cursor};
+pub(crate) use settle::Touched;
 
 /// Runs from here on are read straight into the target's buffer.
 pub(super) const LONG: usize = 64 << 10;
@@ -200,8 +203,8 @@ impl<'a> Reader<'a> {
                 Some(other) => {
                     let two = [(checks, one.0, one.1), (checks, other.0, other.1)];
                     let [of_one, of_other] = FileChecks::check_two(two);
-                    self.proven(file, one.1, of_one)?;
-                    self.proven(file, other.1, of_other)?;
+                    self.proven(file, of_one)?;
+                    self.proven(file, of_other)?;
                 }
                 None => self.prove(file, checks, one.0, one.1)?,
             }
@@ -274,13 +277,13 @@ impl<'a> Reader<'a> {
     }
 
     fn prove(&self, file: FileId, checks: &FileChecks, piece: usize, bytes: &[u8]) -> Result<()> {
-        self.proven(file, bytes, checks.check(piece, bytes))
+        self.proven(file, checks.check(piece, bytes))
     }
 
-    fn proven(&self, file: FileId, bytes: &[u8], checked: std::result::Result<bool, Bad>) -> Result<()> {
+    fn proven(&self, file: FileId, checked: std::result::Result<u64, Bad>) -> Result<()> {
         match checked {
             Ok(proven) => {
-                self.verified.fetch_add(if proven { bytes.len() as u64 } else { 0 }, Ordering::Relaxed);
+                self.verified.fetch_add(proven, Ordering::Relaxed);
                 Ok(())
             }
             Err(bad) => Err(self.told(file, &bad)),

@@ -1,6 +1,9 @@
 //! [`Tensors`]: the source's tensors as boxes of cells with the places of their bytes, made when first wanted.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    ops::Range,
+    sync::{Arc, OnceLock},
+};
 
 use fqn::Dims;
 use reshard::{Index, Region, coverage};
@@ -123,6 +126,14 @@ impl Part {
         let strides = bytes
             .ok_or_else(|| Error::corrupt(format!("chunk {} has strides beyond 64 bits", chunk.region)))?;
         Ok(Self { region, file: chunk.file, offset: chunk.offset, strides })
+    }
+
+    /// From the first byte of `shared`, a box within this part, to its last; with what lies between its cells.
+    pub(crate) fn span(&self, shared: &Region, width: u64) -> Range<u64> {
+        let first = self.first_byte(shared);
+        let steps = shared.extents().iter().zip(&self.strides);
+        let last = steps.map(|(extent, stride)| extent.saturating_sub(1).saturating_mul(*stride));
+        first..last.fold(first.saturating_add(width), u64::saturating_add)
     }
 
     /// Byte of the first cell of `shared`, a box within this part. Its chunk's span was checked to lie in the file.

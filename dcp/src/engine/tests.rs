@@ -1,6 +1,8 @@
 //! Properties of the engine as a whole, on sources and sinks in memory.
 
+mod broken;
 mod coded;
+mod records;
 pub(crate) mod testing;
 mod waiting;
 

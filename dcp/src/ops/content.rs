@@ -11,14 +11,14 @@ use std::{
 use fqn::{Entry, TensorId};
 use reshard::{Region, flat};
 
-use super::crew;
 use crate::{
-    Cancel, Error, Place, Progress, Result, Source,
+    Cancel, Error, Place, Progress, Result, Source, crew,
     engine::{
         Verify,
         gather::gather,
-        reader::{Cursor, Reader},
+        reader::{Cursor, Reader, Touched},
         tensors::Tensors,
+        threads_in,
     },
     fingerprint::{ElementWidth, Fingerprint, FingerprintSum},
 };
@@ -26,8 +26,11 @@ use crate::{
 /// Bytes that are read at a time by each thread.
 const TILE: u64 = 1 << 20;
 
-/// Computes the fingerprint of every tensor by reading it, in the catalog's order. Memory: `max_memory` for blocks that
-/// several tiles need, and 1 MiB for each thread.
+/// What a thread holds beside the blocks that several tiles need: a tile, a piece at hand and one on its way.
+const PER_THREAD: u64 = 3 << 20;
+
+/// Computes the fingerprint of every tensor by reading it, in the catalog's order. Memory: `max_memory`, half of it for blocks that
+/// several tiles need and half for threads; fewer of these work where it asks for it.
 ///
 /// # Errors
 /// `Corrupt` (named) where bytes are damaged or incomplete, `Cancelled`, and what the store says.
@@ -46,10 +49,12 @@ pub fn fingerprints(
         next: AtomicUsize::new(0),
         found: Mutex::new(vec![None; catalog.tensors.len()]),
     };
+    let threads = threads_in(max_memory / 2, PER_THREAD, threads);
     progress.begin("prove", catalog.tensor_bytes());
-    let outcome = work.all(threads.get(), progress, cancel);
+    let outcome = work.all(threads, progress, cancel);
     progress.end();
     outcome?;
+    work.reader.settle(&Touched::new(), threads, progress, cancel)?;
     let found = work.found.into_inner().unwrap_or_else(PoisonError::into_inner);
     let named = work.entries.iter().zip(found).map(|(entry, print)| Some((entry.id(), print?)));
     named.collect::<Option<_>>().ok_or_else(|| Error::internal("a tensor was not looked at"))

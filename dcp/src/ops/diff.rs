@@ -26,15 +26,14 @@ use serde::Serialize;
 
 pub use self::stats::Stats;
 use self::stats::Sums;
-use super::crew;
 use crate::{
-    Cancel, Catalog, Error, Place, Progress, Result, Source,
+    Cancel, Catalog, Error, Place, Progress, Result, Source, crew,
     engine::{
         Verify,
         gather::gather,
         reader::{Cursor, Reader},
         tensors::Tensors,
-        threads,
+        threads, threads_in,
     },
 };
 
@@ -61,7 +60,7 @@ pub struct DiffOptions {
     pub names: Option<Pattern>,
     /// Threads that compare.
     pub threads: NonZeroUsize,
-    /// Bytes of buffers and caches.
+    /// Bytes of buffers and caches, a half each: fewer threads than are wanted work where it asks for it.
     pub max_memory: u64,
 }
 
@@ -160,6 +159,9 @@ impl DiffReport {
 /// Bytes of a tile of each side, which stay in the second level of a cache from reading to comparing.
 const TILE: u64 = 128 << 10;
 
+/// What a thread holds beside the caches: of each side a tile, a piece at hand and one on its way.
+const PER_THREAD: u64 = 5 << 20;
+
 /// Compares two checkpoints.
 ///
 /// # Errors
@@ -186,7 +188,8 @@ pub fn diff(
     };
     let total = pairs.iter().filter_map(|(a, _)| a.entry.bytes()).sum();
     progress.begin("compare", if options.level == Level::Values { total } else { 0 });
-    let outcome = work.all(&pairs, options.threads.get(), progress, cancel);
+    let threads = threads_in(options.max_memory / 2, PER_THREAD, options.threads);
+    let outcome = work.all(&pairs, threads, progress, cancel);
     progress.end();
     outcome?;
     let bytes = work.sides.iter().map(|side| side.reader.counts().bytes).sum();

@@ -3,7 +3,6 @@
 
 pub mod content;
 pub mod copy;
-pub(crate) mod crew;
 pub mod diff;
 pub mod doctor;
 pub mod naming;

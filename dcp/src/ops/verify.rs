@@ -11,7 +11,8 @@
 //!
 //! Invariants: it never stops at the first finding; every byte that a block table or a CRC-32 covers is read once, but for those
 //! that a [`Subset`] leaves out, which are counted; what nothing covers is counted and told, never passed off as proven; of a blob
-//! that is shared with other checkpoints only the blocks with bytes of this one are read; memory is two blocks for each thread.
+//! that is shared with other checkpoints only the blocks with bytes of this one are read; memory is two blocks for each thread, of which
+//! there are no more than the bound has room for.
 
 mod payload;
 mod subset;
@@ -25,7 +26,7 @@ use serde::Serialize;
 
 use crate::{
     Cancel, Chunks, Finding, FindingCode, Progress, Result, Severity, Source,
-    engine::{cover::Cover, grid::Grid, threads},
+    engine::{cover::Cover, grid::Grid, threads, threads_in},
 };
 
 use payload::Payload;
@@ -33,18 +34,23 @@ use targets::{choose, targets};
 
 pub use subset::{Parts, Subset};
 
+/// Bytes that a thread holds, with as much to spare.
+const PER_THREAD: u64 = 4 << 20;
+
 /// What is verified, and with what.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifyOptions {
     /// Threads that read and hash; each holds two blocks of at most 1 MiB.
     pub threads: NonZeroUsize,
+    /// Bytes of their blocks.
+    pub max_memory: u64,
     /// Which part of the bytes is read; cover and metadata are always checked in full.
     pub subset: Subset,
 }
 
 impl Default for VerifyOptions {
     fn default() -> Self {
-        Self { threads: threads(&[]), subset: Subset::All }
+        Self { threads: threads(&[]), max_memory: 512 << 20, subset: Subset::All }
     }
 }
 
@@ -131,7 +137,8 @@ pub fn verify(
     targets.iter().for_each(|target| checksums.count(target));
     let payload = Payload::new(source, targets);
     progress.begin("verify", checksums.block_bytes + checksums.record_bytes);
-    let outcome = payload.all(options.threads.get(), progress, cancel);
+    let threads = threads_in(options.max_memory, PER_THREAD, options.threads);
+    let outcome = payload.all(threads, progress, cancel);
     progress.end();
     outcome?;
     let (told, bytes) = payload.finish();

@@ -6,7 +6,7 @@ use dcp::{
     Cancel, Severity, Silent,
     commit::Label,
     load::Loader,
-    ops::verify::{Subset, VerifyOptions, verify},
+    ops::verify::{VerifyOptions, verify},
     save::{SavePlan, SaveSpec, Session, WriterDone},
 };
 use fqn::{Dtype, Entry, Fqn, Registry, Role, Shape};
@@ -96,7 +96,7 @@ impl Weights {
 
     /// Whether a checkpoint is whole, and holds exactly this: every block against its SHA-256, every tensor bit for bit.
     pub(crate) fn check(&self, loader: &Loader) -> Outcome<()> {
-        let options = VerifyOptions { threads: std::num::NonZeroUsize::MIN, subset: Subset::All };
+        let options = VerifyOptions { threads: std::num::NonZeroUsize::MIN, ..VerifyOptions::default() };
         let report = verify(loader.source(), &options, &Silent, &Cancel::new()).map_err(text)?;
         if let Some(finding) = report.findings.iter().find(|finding| finding.severity >= Severity::Error) {
             return Err(format!("verify: {}", serde_json::to_string(finding).map_err(text)?));

@@ -75,8 +75,8 @@ impl Reader<'_> {
     }
 
     /// Shows a piece that was found to be what it should.
-    fn shown(&self, read: Unproven<'_>, checked: std::result::Result<bool, Bad>) -> Result<()> {
-        self.proven(read.file, read.claim.bytes(), checked)?;
+    fn shown(&self, read: Unproven<'_>, checked: std::result::Result<u64, Bad>) -> Result<()> {
+        self.proven(read.file, checked)?;
         read.claim.ready();
         Ok(())
     }

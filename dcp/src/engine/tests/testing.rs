@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    ops::Range,
     sync::{Arc, Mutex},
 };
 
@@ -225,13 +226,15 @@ pub(crate) struct MemSink {
     pub(crate) shelf: Arc<Shelf>,
     pub(crate) needs: Needs,
     pub(crate) layout: TargetLayout,
+    /// The files of one of several workers.
+    pub(crate) mine: Option<Range<usize>>,
 }
 
 const HEAD: &[u8] = b"head of a file";
 
 impl MemSink {
     pub(crate) fn new(needs: Needs, shelf: &Arc<Shelf>) -> Self {
-        Self { shelf: Arc::clone(shelf), needs, layout: TargetLayout::default() }
+        Self { shelf: Arc::clone(shelf), needs, layout: TargetLayout::default(), mine: None }
     }
 
     /// The bytes of a region as they were written.
@@ -276,6 +279,10 @@ impl Sink for MemSink {
 
     fn finished(&self) -> Result<Vec<FileDone>> {
         Ok(self.shelf.done.lock().unwrap().clone())
+    }
+
+    fn mine(&self, layout: &TargetLayout) -> Range<usize> {
+        self.mine.clone().unwrap_or(0..layout.files.len())
     }
 
     fn blob(&self, file: usize) -> Result<Box<dyn BlobWriter>> {

@@ -27,9 +27,9 @@ use super::{attempt::below, layout::Blob, part::other_bytes, planned::Planned};
 use crate::{
     Error, ErrorKind, FileDone, Place, Result, TargetChunk,
     codec::{CodecError, Encoder, Spool},
+    crew,
     digest::{BlockCodec, BlockLayout, BlockTable, Sha256Digest},
     fingerprint::FingerprintSum,
-    ops::crew,
     store::{BlobWriter, Nonces, Root},
 };
 

@@ -14,14 +14,13 @@ use std::{
 
 use super::{
     super::{
-        crew,
         pieces::Piece,
         seal::prints::{FilePrints, prints_of, sum_of},
     },
     file::Target,
 };
 use crate::{
-    Cancel, Catalog, Error, Location, Progress, Result, Source,
+    Cancel, Catalog, Error, Location, Progress, Result, Source, crew,
     digest::BlockCodec,
     engine::{RegionReader, RunOptions, Verify, blame, grid::Grid},
     fingerprint::{Fingerprint, FingerprintSum},

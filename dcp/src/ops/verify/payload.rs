@@ -8,12 +8,9 @@ use std::{
     },
 };
 
-use super::{
-    super::crew,
-    targets::{Target, is_data},
-};
+use super::targets::{Target, is_data};
 use crate::{
-    Cancel, Catalog, ErrorKind, Finding, FindingCode, Progress, Result, Severity, Source,
+    Cancel, Catalog, ErrorKind, Finding, FindingCode, Progress, Result, Severity, Source, crew,
     engine::{
         blame,
         checks::{Bad, Differs, FileChecks},
@@ -138,7 +135,7 @@ impl Payload<'_> {
         }
     }
 
-    fn judge(&self, target: &Target, checked: std::result::Result<bool, Bad>) {
+    fn judge(&self, target: &Target, checked: std::result::Result<u64, Bad>) {
         if let Err(Bad { range, stored, what, message }) = checked {
             let code = match what {
                 Differs::Block => FindingCode::BlockMismatch,

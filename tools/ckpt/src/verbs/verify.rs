@@ -54,7 +54,11 @@ pub(super) fn run(context: &Context<'_>, args: &cli::Verify) -> Result<exit::Cod
     let record = args.record.then(|| recorder(&opened)).transpose()?;
     let part = args.subset.map_or(Subset::All, |part| part.subset(args.subset_seed));
     let subset = if args.structure_only { Subset::Nothing } else { part };
-    let options = VerifyOptions { threads: threads(context, &[&*opened.source]), subset };
+    let options = VerifyOptions {
+        threads: threads(context, &[&*opened.source]),
+        max_memory: context.global.max_memory,
+        subset,
+    };
     let mut report = verify(&*opened.source, &options, &*context.progress, &context.cancel)?;
     // Causes before what follows from them: a missing file makes gaps.
     report.findings.sort_by_key(|finding| (std::cmp::Reverse(finding.severity), rank(finding.code)));
@@ -106,7 +110,11 @@ fn unprotected(catalog: &Catalog) -> u64 {
 
 /// What is wrong with an opened checkpoint, as a failure; nothing where it is sound.
 pub(super) fn prove(context: &Context<'_>, opened: &open::Opened) -> Result<VerifyReport> {
-    let options = VerifyOptions { threads: threads(context, &[&*opened.source]), ..VerifyOptions::default() };
+    let options = VerifyOptions {
+        threads: threads(context, &[&*opened.source]),
+        max_memory: context.global.max_memory,
+        ..VerifyOptions::default()
+    };
     let report = verify(&*opened.source, &options, &*context.progress, &context.cancel)?;
     let worst = report.findings.iter().find(|finding| finding.severity == Severity::Error);
     match worst {
