@@ -1,13 +1,15 @@
 //! [`Forecast`]: what a run will take, from the plan and the bounds alone, said before anything is written.
 //!
-//! A source byte is read again in two cases, and both are counted here: its tensor's files are written in several passes, or source or
-//! target cut rows so finely that a block of each cut together spans more of the source than the cache holds. Both are worst cases:
-//! neighbours in time may still find something in the cache. A compressed target is written in the order of its files, whatever that
+//! A source byte is read again in two cases, and both are counted here: its tensor's files are written in several passes, or what a block
+//! of each cut of the same rows needs together spans more of the source than the cache holds: source or target cut rows finely, or the
+//! source has its columns one after the other (a transposed `.pt`), so that any rows are spread over all of it. Both are worst cases:
+//! neighbours in time may still find something in the cache. What is read without being needed counts too: gaps between rows, and the rest
+//! of records that a CRC-32 proves as a whole. A compressed target is written in the order of its files, whatever that
 //! costs the source: where one holds several boxes of a tensor, more may be read than is said here.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use fqn::Entry;
+use fqn::{Dtype, Entry};
 use reshard::Region;
 
 use super::{
@@ -15,7 +17,7 @@ use super::{
     plan::CopyPlan,
     run::per_thread,
 };
-use crate::{Catalog, Result, digest::BLOCK_LEN};
+use crate::{Catalog, Chunk, Chunks, FileId, Result, digest::BLOCK_LEN};
 
 /// What a run will take.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -37,29 +39,110 @@ impl Forecast {
     /// `Incompatible` for a bound that is too small for any work.
     pub fn of(plan: &CopyPlan, catalog: &Catalog, options: &RunOptions, file_bytes: u64) -> Result<Self> {
         let budget = Budget::new(options, per_thread(plan, catalog))?;
-        let passes = Passes::of(plan, options.open_files.get() as u64, file_bytes);
-        let (mut needed, mut read, mut widest) = (0_u64, 0_u64, 0_u64);
-        for (at, tensor) in plan.spec.tensors.iter().enumerate() {
-            let bytes = tensor.entry.bytes().unwrap_or(0);
-            let source = plan.sources.get(at).and_then(|source| catalog.tensors.get(source.tensor));
-            let source = source.map(|source| columns(source.chunks.regions())).unwrap_or_default();
-            // Tensors whose rows lie between each other are copied side by side.
-            let abreast = abreast(plan, catalog, at);
-            for (columns, ranks, share) in by_rows(&tensor.entry, &tensor.regions) {
-                let cuts = most_abreast(&source, &columns).saturating_mul(abreast);
-                let span = cuts.saturating_mul(u64::from(BLOCK_LEN)).min(bytes.saturating_mul(abreast));
-                widest = widest.max(span);
-                let again = if span > budget.cache { cuts } else { passes.distinct(at, &ranks) };
-                let mine = part(bytes, share);
-                needed = needed.saturating_add(mine);
-                read = read.saturating_add(mine.saturating_mul(again));
-            }
-        }
+        let passes = Passes::of(plan, budget.open_files as u64, file_bytes);
+        let (mut needed, mut read, mut widest) = (0_u64, rest_of_records(plan, catalog), 0_u64);
+        each_need(plan, catalog, |need| {
+            widest = widest.max(need.span);
+            let again =
+                if need.span > budget.cache { need.again } else { passes.distinct(need.tensor, &need.ranks) };
+            needed = needed.saturating_add(need.bytes);
+            read = read.saturating_add(need.stored.saturating_mul(again));
+        });
         #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
         let read_amplification = if needed == 0 { 1.0 } else { read as f64 / needed as f64 };
         let enough_memory = widest.saturating_mul(2).max(options.max_memory.min(budget.total));
         Ok(Self { passes: passes.count, peak_memory: budget.total, read_amplification, enough_memory })
     }
+}
+
+/// What rows of a tensor need, which are copied together to all files that take from them.
+#[derive(Debug)]
+pub(super) struct Need {
+    tensor: usize,
+    ranks: Vec<u32>,
+    /// Bytes of them, and of what they are stored in.
+    bytes: u64,
+    stored: u64,
+    /// Bytes of the source that a block of each cut spans: what the cache must keep, for each lane of the queue.
+    span: u64,
+    /// How often they are read where it can't.
+    again: u64,
+}
+
+/// How many lanes of the queue may go on side by side: half of the cache keeps what each of them needs. One always may.
+pub(super) fn lanes(plan: &CopyPlan, catalog: &Catalog, budget: &Budget) -> usize {
+    let mut widest = 1;
+    each_need(plan, catalog, |need| widest = widest.max(need.span));
+    usize::try_from(budget.cache / 2 / widest).unwrap_or(usize::MAX).clamp(1, budget.threads)
+}
+
+fn each_need(plan: &CopyPlan, catalog: &Catalog, mut visit: impl FnMut(Need)) {
+    for (at, tensor) in plan.spec.tensors.iter().enumerate() {
+        let from = plan.sources.get(at).map(|source| source.tensor);
+        let source = from.and_then(|from| catalog.tensors.get(from));
+        let dtype = from.and_then(|from| Some(catalog.registry.entries().get(from)?.dtype));
+        let (bytes, dtype) = (tensor.entry.bytes().unwrap_or(0), dtype.unwrap_or(tensor.entry.dtype));
+        let wide = wider(dtype, tensor.entry.dtype);
+        let block = u64::from(BLOCK_LEN).saturating_mul(wide);
+        let columns = source.map(|source| columns(source.chunks.regions())).unwrap_or_default();
+        let is_scattered = source.is_some_and(|source| source.chunks.iter().any(|it| is_scattered(&it)));
+        let spread = source.map_or((1, 1), |source| spread(source, dtype));
+        // Tensors whose rows lie between each other are copied side by side.
+        let abreast = abreast(plan, catalog, at);
+        let whole = bytes.saturating_mul(wide).saturating_mul(abreast);
+        for (cuts, ranks, share) in by_rows(&tensor.entry, &tensor.regions) {
+            let mine = part(bytes, share);
+            let (span, again) = if is_scattered {
+                // Each row of blocks, of all cuts together, reads all of it.
+                (whole, bytes.div_ceil(u64::from(BLOCK_LEN).saturating_mul(cuts.len() as u64)))
+            } else {
+                let blocks = most_abreast(&columns, &cuts).saturating_mul(abreast);
+                (blocks.saturating_mul(block).min(whole), blocks)
+            };
+            let (stored, span) = (part(mine, spread), part(span, spread));
+            visit(Need { tensor: at, ranks, bytes: mine, stored, span, again: again.max(1) });
+        }
+    }
+}
+
+/// How many times as wide elements are in the source.
+fn wider(from: Dtype, to: Dtype) -> u64 {
+    u64::from(from.bits()).div_ceil(u64::from(to.bits()).max(1)).max(1)
+}
+
+/// Whether rows lie scattered over all of a chunk: another dimension is the outermost in its file.
+fn is_scattered(chunk: &Chunk) -> bool {
+    let Some(strides) = &chunk.strides else { return false };
+    let axes = || strides.iter().zip(chunk.region.extents()).filter(|(_, extent)| **extent > 1);
+    axes().next().is_some_and(|(rows, _)| axes().any(|(stride, _)| stride > rows))
+}
+
+/// Bytes that chunks span in their files, of so many that they hold.
+fn spread(source: &Chunks, dtype: Dtype) -> (u64, u64) {
+    let (mut spanned, mut held) = (0_u64, 0_u64);
+    for chunk in source.chunks.iter() {
+        let bytes = dtype.bytes_for(chunk.region.elements()).unwrap_or(0);
+        held = held.saturating_add(bytes);
+        spanned = spanned.saturating_add(chunk.span(dtype).unwrap_or(bytes).max(bytes));
+    }
+    (spanned.max(1), held.max(1))
+}
+
+/// Bytes of records beyond the chunks that are copied out of them: they are read to prove those.
+fn rest_of_records(plan: &CopyPlan, catalog: &Catalog) -> u64 {
+    let mut records: HashMap<(FileId, u64), (u64, u64)> = HashMap::new();
+    let tensors: BTreeSet<usize> = plan.sources.iter().map(|source| source.tensor).collect();
+    for (entry, chunks) in tensors
+        .iter()
+        .filter_map(|at| Some((catalog.registry.entries().get(*at)?, catalog.tensors.get(*at)?)))
+    {
+        for chunk in &chunks.chunks {
+            let Some(record) = chunk.record else { continue };
+            let (_, taken) = records.entry((chunk.file, record.offset)).or_insert((record.len, 0));
+            *taken = taken.saturating_add(chunk.span(entry.dtype).unwrap_or(0));
+        }
+    }
+    records.values().map(|(len, taken)| len.saturating_sub(*taken)).fold(0, u64::saturating_add)
 }
 
 /// How many tensors of the source, this one among them, lie row by row between each other.
@@ -185,6 +268,7 @@ mod tests {
     struct Columns {
         source: u64,
         target: u64,
+        stored: Stored,
         open_files: usize,
         max_memory: u64,
     }
@@ -192,11 +276,10 @@ mod tests {
     impl Columns {
         /// The forecast, and what the run took.
         fn run(self) -> (Forecast, Report) {
-            let Self { source: from, target: columns, open_files, max_memory } = self;
+            let Self { source: from, target: columns, stored, open_files, max_memory } = self;
             let shape = [2048, columns.max(from) * 512];
             let whole = Whole::new("w", Dtype::F32, &shape);
-            let source =
-                MemSource::new(&[(whole, grid(&shape, &[2, from]), Stored::Packed)], 2, Proof::Blocks);
+            let source = MemSource::new(&[(whole, grid(&shape, &[2, from]), stored)], 2, Proof::Blocks);
             let plan = plan(&source, vec![grid(&shape, &[1, columns]).into_iter().zip(0..).collect()]);
             let options = RunOptions {
                 max_memory,
@@ -212,7 +295,7 @@ mod tests {
     }
 
     const fn columns(target: u64, open_files: usize) -> Columns {
-        Columns { source: 1, target, open_files, max_memory: 16 << 20 }
+        Columns { source: 1, target, stored: Stored::Packed, open_files, max_memory: 16 << 20 }
     }
 
     #[test]
@@ -227,6 +310,51 @@ mod tests {
             assert!(found <= said * 1.001, "{case:?}: {found} of {said}");
             assert_eq!(said < 1.02, found < 1.02, "{case:?}: {found} of {said}");
         }
+    }
+
+    #[test]
+    fn a_source_that_has_columns_one_after_the_other_is_read_again_for_each_band_of_rows() {
+        for (target, bands) in [(1, 12), (4, 3)] {
+            let transposed = Columns { stored: Stored::Transposed, ..columns(target, 256) };
+            let (forecast, report) = Columns { max_memory: 64 << 20, ..transposed }.run();
+            assert!(forecast.read_amplification < 1.02 && report.read_amplification < 1.02, "{report:?}");
+            let wide = [6144, 512];
+            let whole = Whole::new("w", Dtype::F32, &wide);
+            let source =
+                MemSource::new(&[(whole, grid(&wide, &[1, 1]), Stored::Transposed)], 1, Proof::Blocks);
+            let plan = plan(&source, vec![grid(&wide, &[3, target]).into_iter().zip(0..).collect()]);
+            let options =
+                RunOptions { max_memory: 16 << 20, threads: NonZeroUsize::MIN, ..RunOptions::default() };
+            let forecast = Forecast::of(&plan, source.catalog(), &options, u64::MAX).unwrap();
+            let mut sink = MemSink::new(Needs { crc32: false, blocks: true }, &Arc::default());
+            let (_, report) = run(&source, &mut sink, &plan, &options, &Silent, &Cancel::new()).unwrap();
+            let (said, found) = (forecast.read_amplification, report.read_amplification);
+            assert!(
+                found <= said * 1.001 && said > f64::from(bands) - 0.1 && found > 2.0,
+                "{found} of {said}"
+            );
+            assert_eq!(forecast.enough_memory, 24 << 20);
+        }
+    }
+
+    #[test]
+    fn lanes_side_by_side_do_not_take_the_cache_from_each_other() {
+        let shape = [512, 4096];
+        let tensors: Vec<_> = (0..8)
+            .map(|at| {
+                (Whole::new(&format!("t{at}"), Dtype::F32, &shape), grid(&shape, &[1, 8]), Stored::Packed)
+            })
+            .collect();
+        let source = MemSource::new(&tensors, 8, Proof::Blocks);
+        let whole = Region::new(&[0, 0], &shape).unwrap();
+        let plan = plan(&source, (0..8).map(|rank| vec![(whole.clone(), rank)]).collect());
+        let threads = NonZeroUsize::new(8).unwrap();
+        let options = RunOptions { max_memory: 48 << 20, threads, ..RunOptions::default() };
+        let forecast = Forecast::of(&plan, source.catalog(), &options, u64::MAX).unwrap();
+        let mut sink = MemSink::new(Needs { crc32: false, blocks: true }, &Arc::default());
+        let (_, report) = run(&source, &mut sink, &plan, &options, &Silent, &Cancel::new()).unwrap();
+        assert!((forecast.read_amplification - 1.0).abs() < 1e-9, "{forecast:?}");
+        assert_eq!((report.bytes_read, source.most_reads()), (report.bytes_needed, 1));
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! A unit is one block of a target chunk. Units come by pass and lane; in a lane by tensor, then position in the tensor,
 //! so that cuts by column over the same rows are near each other and their source is read once. As many lanes as there
-//! are threads go on side by side, and a thread takes a file that nobody writes where there is one: the kernel lets one
+//! are threads go on side by side, or fewer where each needs so much of the cache that it would not keep what all of them need
+//! ([`Need`](super::forecast::Need)), and a thread takes a file that nobody writes where there is one: the kernel lets one
 //! thread at a time write a file, so two in one file are hardly faster than one. A thread that could run so far ahead of
 //! a slow one that the cache would forget what that still needs has to wait. Invariant: every block of every chunk that
 //! was asked for comes exactly once; of each lane only the units of one tensor, or of those that the source has row by row between
@@ -42,14 +43,14 @@ struct State {
 }
 
 impl<'w> Queue<'w> {
-    /// The units of the chunks whose files `wanted` says yes to, `open_files` files in each pass, for so many threads that
-    /// share a cache which forgets nothing within `lead` bytes.
+    /// The units of the chunks whose files `wanted` says yes to, `open_files` files in each pass, for so many threads, in as many lanes at
+    /// most, that share a cache which forgets nothing within `lead` bytes.
     pub(crate) fn new(
         work: &'w [Piecework],
         wanted: impl Fn(usize) -> bool,
         open_files: usize,
         lead: u64,
-        threads: usize,
+        lanes: usize,
     ) -> Self {
         let mut passes: BTreeMap<usize, usize> = BTreeMap::new();
         for chunk in work.iter().filter(|chunk| wanted(chunk.file) && chunk.bytes > 0) {
@@ -59,7 +60,7 @@ impl<'w> Queue<'w> {
             *pass = at / open_files.max(1);
         }
         let waiting = Lane::all(work, &passes);
-        let abreast = threads.min(waiting.len()).max(1);
+        let abreast = lanes.min(waiting.len()).max(1);
         let lead = lead / abreast as u64;
         let state = State { waiting, ..State::default() };
         let passes = passes.values().max().map_or(0, |pass| pass + 1);

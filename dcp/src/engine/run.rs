@@ -19,6 +19,7 @@ use std::{
 use super::{
     copy::Copy,
     file::FileWork,
+    forecast,
     options::{Budget, Report, RunOptions},
     plan::{CopyPlan, Piecework, piecework},
     proof,
@@ -110,7 +111,8 @@ pub fn run_share(
     let mine = sink.mine(&layout);
     let skipped_files = finished.keys().filter(|file| mine.contains(file)).count();
     let wanted = |file| mine.contains(&file) && !finished.contains_key(&file);
-    let queue = Queue::new(&work, wanted, budget.open_files, budget.cache / 2, budget.threads);
+    let lanes = forecast::lanes(plan, source.catalog(), &budget);
+    let queue = Queue::new(&work, wanted, budget.open_files, budget.cache / 2, lanes);
     let queue = if coded { queue.in_file_order() } else { queue };
     let passes = queue.passes;
     let copy = Copy {

@@ -53,6 +53,9 @@ const HELD: u64 = 512 << 20;
 /// How many bytes of parts may be on their way at once, two parts at least.
 const FLYING: u64 = 64 << 20;
 
+/// Bytes that a blob in a bucket holds while it is written, if that is done in order: the parts on their way, and one that is not full.
+pub const UPLOADING: u64 = FLYING + PART;
+
 /// A blob of any [`ObjectStore`].
 ///
 /// ```text

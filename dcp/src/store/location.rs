@@ -49,6 +49,12 @@ pub(super) struct Bucket {
     pub(super) below: String,
 }
 
+/// Bytes that each blob holds in memory while it is written at this location: [`UPLOADING`](super::UPLOADING) where it names a bucket.
+#[must_use]
+pub fn bytes_of_open_blob(location: &str) -> u64 {
+    if matches!(parse(location), Ok(Location::Bucket(_))) { super::UPLOADING } else { 0 }
+}
+
 /// A location with `scheme://` is a URL; anything else is a path, whatever characters it has.
 pub(super) fn parse(location: &str) -> Result<Location> {
     let Some((scheme, rest)) = location.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) else {

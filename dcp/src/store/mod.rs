@@ -44,12 +44,13 @@ mod stores;
 pub(crate) mod traced;
 mod waiter;
 
-pub use blob::BlobWriter;
+pub use blob::{BlobWriter, UPLOADING};
 pub use disk::{DiskFs, Links};
 pub use error::{Result, Source, StoreError};
 pub use filesystem::{FileSystem, Trust};
 pub use fs::{DirEntry, FileKind, FileStat, Fs, FsFile};
 pub use local::{Listed, LocalStore, Node};
+pub use location::bytes_of_open_blob;
 pub(crate) use name::PROBE;
 pub use name::{ObjectPath, object_path};
 pub use nonce::{Nonce, Nonces, NotANonce, OsNonces, SeededNonces};

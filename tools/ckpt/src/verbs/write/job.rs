@@ -164,7 +164,7 @@ impl<'a> Job<'a> {
             codecs: self.codec.cloned().unwrap_or_default(),
             stamp: opened.source.stamp()?,
             target: self.target_text(target),
-            run: run_options(context, opened),
+            run: run_options(context, opened, target),
             ..Request::new(self.format)
         })
     }

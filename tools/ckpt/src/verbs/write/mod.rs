@@ -23,6 +23,7 @@ use dcp::engine::{self, RunOptions, Share};
 use dcp::formats::OpenOptions;
 use dcp::ops::prepare::{Prepared, Request, prepare};
 use dcp::ops::restack;
+use dcp::store;
 use dcp::{Error, ErrorKind, Result};
 
 use self::job::Job;
@@ -97,7 +98,7 @@ fn write(
         target.must_go_on(job, opened, prepared)?;
     }
     let mut sink = target.sink(job, opened, prepared, share)?;
-    let options = run_options(context, opened);
+    let options = run_options(context, opened, target);
     let source = &*opened.source;
     let (progress, cancel) = (&*context.progress, &context.cancel);
     let done = engine::run_share(source, &mut *sink, &prepared.copy, &options, progress, cancel);
@@ -116,9 +117,10 @@ fn write(
 }
 
 /// With what the engine works.
-fn run_options(context: &Context<'_>, opened: &Opened) -> RunOptions {
+fn run_options(context: &Context<'_>, opened: &Opened, target: &target::Target) -> RunOptions {
     RunOptions {
         max_memory: context.global.max_memory,
+        per_file: store::bytes_of_open_blob(&target.location),
         threads: verify::threads(context, &[&*opened.source]),
         ..RunOptions::default()
     }
