@@ -245,6 +245,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn two_are_made_at_once_wherever_the_processor_can() {
+        let flags = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let flags = flags.lines().find(|line| line.starts_with("flags"));
+        let has = |flag: &str| flags.is_some_and(|flags| flags.split_whitespace().any(|it| it == flag));
+        let can = flags.map_or_else(
+            || is_x86_feature_detected!("sha"),
+            |_| ["sha_ni", "ssse3", "sse4_1"].into_iter().all(has),
+        );
+        assert_eq!(pair(b"one", b"other").is_some(), can);
+        if !can {
+            eprintln!(
+                "skipped: this processor has no instructions for SHA-256, so the other tests here prove nothing"
+            );
+        }
+    }
+
+    #[test]
     fn the_digests_of_abc_and_of_nothing_are_those_of_fips_180() {
         let Some([abc, nothing]) = pair(b"abc", b"") else { return };
         assert_eq!(

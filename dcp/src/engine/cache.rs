@@ -1,6 +1,6 @@
 //! [`Cache`]: pieces of source files that several targets want, each read once.
 //!
-//! Invariants: a piece is read by one thread at a time, the others wait for it; what is held and what is being read
+//! Invariants: a piece is read by one thread at a time, the others wait for it; the buffers of what is held and what is being read
 //! together stay within the capacity, as long as no more pieces are in use than it has room for; the piece that was
 //! not asked for longest goes first. A read that fails leaves no trace, so whoever waited tries again and gets the
 //! error first-hand.
@@ -66,7 +66,8 @@ enum Slot {
 pub(crate) struct Claim<'c> {
     cache: &'c Cache,
     key: Key,
-    len: usize,
+    /// Bytes that its buffer takes of the capacity.
+    room: usize,
     buffer: Vec<u8>,
     done: bool,
 }
@@ -156,8 +157,9 @@ impl Cache {
         let mut buffer = state.make_room(len, self.capacity);
         state.slots.insert(key, Slot::Loading);
         drop(state);
+        let room = buffer.capacity();
         buffer.resize(len, 0);
-        Claim { cache: self, key, len, buffer, done: false }
+        Claim { cache: self, key, room, buffer, done: false }
     }
 
     /// Gives a piece back of which `taken` bytes were taken since it was got.
@@ -198,17 +200,19 @@ impl State {
         self.slots.insert(key, Slot::Ready { block: Arc::clone(block), tick: self.tick });
     }
 
-    /// Lets go of pieces that nobody uses until `len` bytes fit, and takes them; returns a buffer, used where one is left.
+    /// Lets go of pieces that nobody uses until `len` bytes fit, and takes their room; returns a buffer, used where one is left.
     fn make_room(&mut self, len: usize, capacity: usize) -> Vec<u8> {
         let mut spare = self.reuse();
         while self.held.saturating_add(len) > capacity {
             let Some(key) = self.order.values().find(|key| self.is_free(key)).copied() else { break };
             spare = self.forget(key);
         }
-        self.held = self.held.saturating_add(len);
+        // A large buffer behind a small piece takes the room of several.
+        let fits = spare.capacity() >= len && self.held.saturating_add(spare.capacity()) <= capacity;
+        let buffer = if len >= WORTH_KEEPING && fits { spare } else { Vec::with_capacity(len) };
+        self.held = self.held.saturating_add(buffer.capacity());
         self.most = self.most.max(self.held);
-        // A large buffer must not hide behind a small piece, or the count of bytes would be wrong.
-        if len >= WORTH_KEEPING && spare.capacity() >= len { spare } else { Vec::with_capacity(len) }
+        buffer
     }
 
     /// The buffer of a spent piece that nobody has at hand any more.
@@ -234,7 +238,7 @@ impl State {
     fn forget(&mut self, key: Key) -> Vec<u8> {
         let Some(Slot::Ready { block, tick }) = self.slots.remove(&key) else { return Vec::new() };
         self.order.remove(&tick);
-        self.held = self.held.saturating_sub(block.len());
+        self.held = self.held.saturating_sub(block.bytes.capacity());
         Arc::try_unwrap(block).map(|piece| piece.bytes).unwrap_or_default()
     }
 }
@@ -246,7 +250,7 @@ impl Drop for Claim<'_> {
         }
         let mut state = self.cache.lock();
         state.slots.remove(&self.key);
-        state.held = state.held.saturating_sub(self.len);
+        state.held = state.held.saturating_sub(self.room);
         drop(state);
         self.cache.changed.notify_all();
     }
@@ -305,6 +309,24 @@ mod tests {
         }
         buffers.dedup();
         assert_eq!((buffers.len(), cache.most()), (1, len));
+    }
+
+    #[test]
+    fn used_buffers_count_by_their_room_and_not_by_what_is_in_them() {
+        let (large, small) = (1 << 20, WORTH_KEEPING);
+        let cache = Cache::new(4 << 20);
+        for piece in 0..64 {
+            let len = if piece < 4 { large } else { small };
+            let block = cache.get((0, piece), len, |_| Ok(())).unwrap();
+            cache.put_back((0, piece), block, if piece % 2 == 0 { len } else { 1 });
+            let state = cache.lock();
+            let room = state.slots.values().map(|slot| match slot {
+                Slot::Ready { block, .. } => block.bytes.capacity(),
+                Slot::Loading => 0,
+            });
+            let room: usize = room.sum();
+            assert!(room == state.held && room <= 4 << 20, "{room} of {}", state.held);
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! before it are.
 //!
 //! Invariants: a file is opened when its first unit is written and finished by whoever writes its last one; digests and
-//! CRCs are kept by place, so the order of units does not matter; a file that is not finished is given up when this is
+//! CRCs are kept by place while the file is written, so the order of units does not matter; a file that is not finished is given up when this is
 //! dropped, and nothing of it becomes visible.
 
 use std::{
@@ -28,6 +28,8 @@ pub(crate) struct FileWork<'l> {
     file: &'l TargetFile,
     needs: Needs,
     chunks: Vec<ChunkPlace>,
+    /// Blocks of all chunks.
+    blocks: usize,
     blob: RwLock<Blob>,
     found: Mutex<Found>,
     coded: Option<Coded>,
@@ -99,6 +101,16 @@ pub(crate) struct UnitSums {
     pub(crate) sources: Vec<(usize, FingerprintSum)>,
 }
 
+/// Keeps what was found of one of so many blocks; the first makes room for all, so that files cost nothing before they are begun.
+fn keep<T: Copy>(found: &mut Vec<Option<T>>, blocks: usize, at: usize, new: T) {
+    if found.len() < blocks {
+        found.resize(blocks, None);
+    }
+    if let Some(slot) = found.get_mut(at) {
+        *slot = Some(new);
+    }
+}
+
 impl Coded {
     fn new(file: &TargetFile, chunks: &[ChunkPlace], codecs: Vec<BlockCodec>) -> Result<Self> {
         let edges = chunks.iter().flat_map(|chunk| [chunk.offset, chunk.offset.saturating_add(chunk.bytes)]);
@@ -126,16 +138,16 @@ impl<'l> FileWork<'l> {
             chunks.push(ChunkPlace { offset: chunk.offset, bytes: chunk.bytes, first_block: count });
             count += blocks(chunk.bytes).count();
         }
-        let places = |needed: bool| if needed { count } else { 0 };
         let found = Found {
             missing: work.iter().map(|chunk| chunk.bytes).sum(),
-            digests: vec![None; places(needs.blocks)],
-            crcs: vec![None; places(needs.crc32)],
+            digests: Vec::new(),
+            crcs: Vec::new(),
             sums: work.iter().map(|chunk| (chunk.job, FingerprintSum::default())).collect(),
             source_sums: BTreeMap::new(),
         };
         let coded = if codecs.is_empty() { None } else { Some(Coded::new(file, &chunks, codecs)?) };
-        Ok(Self { at, file, needs, chunks, blob: RwLock::new(Blob::Closed), found: Mutex::new(found), coded })
+        let (blob, found) = (RwLock::new(Blob::Closed), Mutex::new(found));
+        Ok(Self { at, file, needs, chunks, blocks: count, blob, found, coded })
     }
 
     /// Whether it is compressed, where that gains anything.
@@ -170,11 +182,11 @@ impl<'l> FileWork<'l> {
             self.write(sink, offset, bytes)?;
         }
         let mut found = self.lock();
-        if let (Some(digest), Some(slot)) = (digest, found.digests.get_mut(at)) {
-            *slot = Some(digest);
+        if let Some(digest) = digest {
+            keep(&mut found.digests, self.blocks, at, digest);
         }
-        if let (Some(crc), Some(slot)) = (crc, found.crcs.get_mut(at)) {
-            *slot = Some(crc);
+        if let Some(crc) = crc {
+            keep(&mut found.crcs, self.blocks, at, crc);
         }
         *found.sums.entry(job).or_default() += sums.sum;
         for (at, sum) in &sums.sources {
@@ -258,6 +270,9 @@ impl<'l> FileWork<'l> {
             self.write(sink, 0, &[])?;
         }
         let blocks = if self.needs.blocks { Some(self.table(&tail)?) } else { None };
+        let mut found = self.lock();
+        (found.digests, found.crcs) = (Vec::new(), Vec::new());
+        drop(found);
         self.close(|blob| blob.finish())?;
         Ok((around, FileDone { blocks, ..self.done(self.file.size, crcs) }))
     }

@@ -34,7 +34,7 @@ impl RowMap {
         Self { runs: Vec::new() }
     }
 
-    /// These runs; those that follow on each other are merged, and the identity is recognised.
+    /// These runs; those that follow on each other are merged.
     ///
     /// # Errors
     /// Runs that do not tile the target's rows from 0 on, in order.

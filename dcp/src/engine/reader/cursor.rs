@@ -150,6 +150,9 @@ impl<'r, 'a> Cursor<'r, 'a> {
 
     /// Fills `dst` and reads nothing beyond `end`: what is read ahead up to there is wanted by later calls.
     pub(crate) fn ahead(&mut self, file: FileId, offset: u64, end: u64, dst: &mut [u8]) -> Result<()> {
+        if dst.len() as u64 >= WINDOW {
+            return self.reader.raw(file, offset, dst);
+        }
         let wanted = offset.saturating_add(dst.len() as u64);
         let held = self
             .here

@@ -86,8 +86,9 @@ impl<'s> Pass<'s> {
         let fits = usize::try_from(options.max_memory / (2 * Piece::MOST)).unwrap_or(usize::MAX);
         let threads = options.threads.get().min(fits).clamp(1, self.pieces.len().max(1));
         progress.begin("seal", hashed);
-        let share = self.read(threads, progress, cancel)?;
+        let share = self.read(threads, progress, cancel);
         progress.end();
+        let share = share?;
         let records = self.check_records(share.parts)?;
         let slow = self.slow();
         let mut sums = share.sums;
