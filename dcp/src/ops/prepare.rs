@@ -188,7 +188,8 @@ pub fn prepare(catalog: &Catalog, request: &Request) -> Result<Prepared> {
     named.check_mesh(&mesh)?;
     notes.extend(named.unchecked(&mesh));
     let split = request.split.clone().or_else(|| catalog.split.clone()).unwrap_or_default();
-    let layout = Layout::new(&named.registry, &mesh, &split);
+    let written = as_written(&named.registry, request)?;
+    let layout = Layout::new(&written, &mesh, &split);
     let layout = layout.map_err(|e| Error::incompatible(e.to_string()).caused_by(e))?;
     let mut plan = Plan {
         version: PLAN_VERSION,
@@ -205,7 +206,7 @@ pub fn prepare(catalog: &Catalog, request: &Request) -> Result<Prepared> {
     let digest = digest(&plan, request, &named.registry, (&scheme, &objects))?.to_string();
     plan.attempt = digest.chars().take(16).collect();
     let spec = TargetSpec {
-        tensors: targets(&named.registry, &layout, request)?,
+        tensors: targets(&written, &layout, request)?,
         objects: objects.all,
         step: catalog.step.or(request.step),
         mesh: Some(mesh),
@@ -447,13 +448,23 @@ fn row_map(entry: &Entry, map: Option<&RegionMap>) -> Result<RowMap> {
     RowMap::new(runs.map(|run| RowRun { target: run.target, source: run.source, rows: run.count }))
 }
 
+/// The tensors as the target has them: cast, where that is asked for.
+fn as_written<'r>(registry: &'r Registry, request: &Request) -> Result<Cow<'r, Registry>> {
+    let Some(to) = request.cast else { return Ok(Cow::Borrowed(registry)) };
+    let mut written = Registry::new();
+    for mut entry in registry.entries().iter().cloned() {
+        if entry.role.is_model() && entry.dtype.is_float() {
+            entry.dtype = to;
+        }
+        written.push(entry).map_err(|e| Error::internal(e.to_string()))?;
+    }
+    Ok(Cow::Owned(written))
+}
+
 fn targets(registry: &Registry, layout: &Layout, request: &Request) -> Result<Vec<TargetTensor>> {
     let each = registry.entries().iter().enumerate();
     each.map(|(at, entry)| {
-        let mut entry = entry.clone();
-        if let Some(to) = request.cast.filter(|_| entry.role.is_model() && entry.dtype.is_float()) {
-            entry.dtype = to;
-        }
+        let entry = entry.clone();
         if request.is_whole() {
             let regions = vec![(TargetTensor::whole(&entry)?, 0)];
             return Ok(TargetTensor { entry, regions });

@@ -1,7 +1,7 @@
 //! [`Cost`]: bytes and reads of a plan, counted from the same moves that an engine will make. How often it goes over the source, and in
 //! how much memory, only the engine knows.
 
-use fqn::Registry;
+use fqn::{Dtype, Registry};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -55,8 +55,8 @@ pub enum PlanError {
 }
 
 impl Cost {
-    /// Counts what it takes to make `target` of a source whose tensor number `t` of `registry` has the chunks that
-    /// `chunks(t)` gives. `from` is the source's mesh where it is known, for the text only.
+    /// Counts what it takes to make `target` of a source whose tensor number `t` is that of `registry` and has the chunks that
+    /// `chunks(t)` gives. Both have the same tensors in the same order, of other dtypes where the target is cast. `from` is the source's mesh where it is known, for the text only.
     ///
     /// # Errors
     /// The first tensor whose chunks don't cover a target region exactly.
@@ -80,10 +80,19 @@ impl Cost {
             cost.reads += reads;
             cost.moves += moves;
             cost.bytes_written = cost.bytes_written.saturating_add(bytes);
+            cost.bytes_read = cost.bytes_read.saturating_add(recast(bytes, tensor.dtype(), entry.dtype));
             folding.add(entry, from, target.mesh(), bytes, moves);
         }
-        cost.bytes_read = cost.bytes_written;
         cost.folds = folding.finish();
         Ok(cost)
     }
+}
+
+/// Bytes that as many elements take in another dtype.
+fn recast(bytes: u64, from: Dtype, to: Dtype) -> u64 {
+    if from == to {
+        return bytes;
+    }
+    let bits = u128::from(bytes) * u128::from(to.bits()) / u128::from(from.bits().max(1));
+    u64::try_from(bits).unwrap_or(u64::MAX)
 }

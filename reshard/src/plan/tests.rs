@@ -61,6 +61,25 @@ fn cost_counts_every_byte_once_and_the_reads_that_moves_make() {
 }
 
 #[test]
+fn what_is_cast_is_read_in_its_own_width_and_written_in_the_other() {
+    let (registry, mesh) = (registry(), "2x1x1".parse::<Mesh>().unwrap());
+    let mut cast = Registry::new();
+    for mut entry in registry.entries().iter().cloned() {
+        if entry.role.is_model() {
+            entry.dtype = Dtype::BF16;
+        }
+        cast.push(entry).unwrap();
+    }
+    let target = Layout::new(&cast, &mesh, &StageSplit::Auto).unwrap();
+    let whole = |at: usize| Cow::Owned(vec![Region::whole(&registry.entries()[at].shape).unwrap()]);
+    let cost = Cost::count(&registry, None, &target, whole).unwrap();
+    let total = |registry: &Registry| registry.entries().iter().map(|it| it.bytes().unwrap()).sum::<u64>();
+    assert_eq!((cost.bytes_read, cost.bytes_written), (total(&registry), total(&cast)));
+    assert_eq!(cost.ranks.iter().map(|rank| rank.written).sum::<u64>(), cost.bytes_written);
+    assert_eq!(cost.bytes_written * 4, cost.bytes_read * 3, "half of each parameter, all of its moment");
+}
+
+#[test]
 fn layers_fold_into_one_line() {
     let (plan, _) = plan("2x2x2", "4x1x1");
     let lines: Vec<String> = plan.cost.folds.iter().map(Fold::to_string).collect();
