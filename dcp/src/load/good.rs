@@ -62,11 +62,21 @@ pub struct Skipped {
 /// # Errors
 /// The log's, and the store's where it could not be asked.
 pub fn newest_good(root: &Root, run: &Label, level: Level) -> Result<NewestGood> {
+    newest_good_before(root, run, level, None)
+}
+
+/// The same among those that are older than `before`: one that [`newest_good`] found whole at [`Level::Quick`], and whose bytes turned out
+/// to be damaged when they were read.
+///
+/// # Errors
+/// As [`newest_good`].
+pub fn newest_good_before(root: &Root, run: &Label, level: Level, before: Option<Seq>) -> Result<NewestGood> {
     let mut log = Log::open(root).place(root.display_name())?;
     // Whether one is passed over for good must not depend on what a hint remembers.
     log.prove().place(root.display_name())?;
     let mut skipped = Vec::new();
-    for (seq, checkpoint) in log.state().line(run) {
+    let line = log.state().line(run);
+    for (seq, checkpoint) in line.into_iter().filter(|(seq, _)| before.is_none_or(|before| *seq < before)) {
         let step = checkpoint.step;
         let (record, findings) = match record_of(&log, seq, checkpoint) {
             Ok(record) => {

@@ -18,6 +18,6 @@ mod loader;
 #[cfg(test)]
 mod tests;
 
-pub use good::{Found, Level, NewestGood, Skipped, newest_good};
+pub use good::{Found, Level, NewestGood, Skipped, newest_good, newest_good_before};
 pub use group::GroupReader;
 pub use loader::{BoxReader, Loader};

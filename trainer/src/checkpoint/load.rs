@@ -4,11 +4,13 @@
 //!  by group    a rank reads its own bytes alone ─► what each box adds to its tensor's fingerprint ─► all hear all
 //!              boxes that several hold agree, the different ones add up to what the checkpoint records: or it is an error
 //!  by blocks   a rank reads whole blocks around its boxes and compares their SHA-256: more bytes where boxes are columns
+//!              all hear whether all were whole
 //! ```
 //!
-//! Invariants: all ranks read by the same proof and come to the same verdict; a rank that fails tells the others before it stops;
-//! a checkpoint that lacks the fingerprint of any tensor is read by blocks, and so is one behind a network, where each row of a column
-//! would be a request of its own.
+//! Invariants: all ranks read by the same proof and come to the same verdict, damage only where nothing else failed, so that all can go back
+//! to another checkpoint together; a rank that fails tells the others before it stops; a checkpoint that lacks the fingerprint of any
+//! tensor is read by blocks, and so is one behind a network, where each row of a column would be a request of its own. Of compressed
+//! files whole blocks are read by either way.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +22,7 @@ use fqn::TensorId;
 use reshard::Region;
 use serde::{Deserialize, Serialize};
 
-use super::resume::{code, kind_of};
+use super::resume::Failure;
 use crate::{
     Error, ErrorKind, Result,
     config::LoadProof,
@@ -55,8 +57,9 @@ type BoxOf = (usize, Vec<u64>, Vec<u64>);
 /// What a rank tells the others.
 #[derive(Debug, Serialize, Deserialize)]
 enum Told {
+    /// What its boxes add to fingerprints; nothing where blocks proved them.
     Read(Vec<Share>),
-    Failed { kind: u8, message: String },
+    Failed(Failure),
 }
 
 /// Reads these boxes of the checkpoint that `loader` has open and hands each to `give`; every rank of `world` calls it with its own. They are
@@ -75,12 +78,13 @@ pub(super) fn load<'a>(
     if proof == LoadProof::Group && recorded && !loader.source().waits() {
         by_group(loader, world, boxes, give)
     } else {
-        by_blocks(loader, boxes, give)
+        by_blocks(loader, world, boxes, give)
     }
 }
 
 fn by_blocks<'a>(
     loader: &Loader,
+    world: &dyn Group,
     boxes: impl IntoIterator<Item = (&'a TensorId, &'a Region)>,
     mut give: impl FnMut(&TensorId, &Region, &[u8]) -> Result<()>,
 ) -> Result<Loaded> {
@@ -88,7 +92,8 @@ fn by_blocks<'a>(
     let own = each(loader, boxes, |id, region, bytes| {
         reader.read(id, region, bytes)?;
         give(id, region, bytes)
-    })?;
+    });
+    let (own, _) = agreed(world, own, Vec::new())?;
     Ok(Loaded { own, read: reader.counts().0, proof: LoadProof::Blocks })
 }
 
@@ -109,15 +114,36 @@ fn by_group<'a>(
         });
         give(id, region, bytes)
     });
+    let (own, all) = agreed(world, own, shares)?;
+    prove(loader, &reader, all)?;
+    Ok(Loaded { own, read: reader.counts().0, proof: LoadProof::Group })
+}
+
+/// Tells all ranks what became of this one's boxes: what each of them read, in the order of ranks; or one failure, the same on all.
+fn agreed(world: &dyn Group, own: Result<u64>, shares: Vec<Share>) -> Result<(u64, Vec<Vec<Share>>)> {
     let told = match &own {
         Ok(_) => Told::Read(shares),
-        Err(error) => Told::Failed { kind: code(error.kind()), message: error.to_string() },
+        Err(error) => Told::Failed(Failure::of(error)),
     };
     let told = serde_json::to_vec(&told).map_err(|error| Error::internal(error.to_string()))?;
     let all = world.all_gather_bytes(&Purpose("what each rank loaded".to_owned()), &told)?;
-    let own = own?;
-    prove(loader, &reader, &all)?;
-    Ok(Loaded { own, read: reader.counts().0, proof: LoadProof::Group })
+    let (mut read, mut failures) = (Vec::new(), Vec::new());
+    for (rank, told) in all.iter().enumerate() {
+        let told = serde_json::from_slice(told);
+        match told.map_err(|error| Error::internal(format!("what rank {rank} loaded: {error}")))? {
+            Told::Read(shares) => read.push(shares),
+            Told::Failed(failure) => failures.push((rank, failure)),
+        }
+    }
+    // Who can't read says nothing about the checkpoint, and this is not the time to give it up.
+    let worst = failures.iter().position(|(_, failure)| failure.kind() != ErrorKind::Corrupt).unwrap_or(0);
+    match failures.into_iter().nth(worst) {
+        None => Ok((own?, read)),
+        Some((rank, failure)) => match own {
+            Err(error) if rank == world.index() => Err(error),
+            _ => Err(failure.of_rank(rank)),
+        },
+    }
 }
 
 /// Goes through boxes, one after another, with room for each; how many bytes they have.
@@ -146,15 +172,16 @@ fn position(loader: &Loader, id: &TensorId) -> Result<usize> {
 }
 
 /// Adds up what all ranks told, each box once, and compares it with what the checkpoint records.
-fn prove(loader: &Loader, reader: &GroupReader<'_>, all: &[Vec<u8>]) -> Result<()> {
+fn prove(loader: &Loader, reader: &GroupReader<'_>, all: Vec<Vec<Share>>) -> Result<()> {
     let mut boxes: BTreeMap<BoxOf, (usize, FingerprintSum)> = BTreeMap::new();
     let entries = loader.catalog().registry.entries();
-    for (rank, told) in all.iter().enumerate() {
-        for Share { tensor, offsets, extents, sum } in shares(rank, told)? {
-            let (first, known) = *boxes.entry((tensor, offsets.clone(), extents)).or_insert((rank, sum));
+    for (rank, shares) in all.into_iter().enumerate() {
+        for Share { tensor, offsets, extents, sum } in shares {
+            let region = Region::new(&offsets, &extents).map_or_else(|_| String::new(), |it| it.to_string());
+            let (first, known) = *boxes.entry((tensor, offsets, extents)).or_insert((rank, sum));
             if known != sum {
                 let id = entries.get(tensor).map(|entry| entry.id().to_string()).unwrap_or_default();
-                let text = format!("{id} from {offsets:?} on: ranks {first} and {rank} read other bytes");
+                let text = format!("{id}{region}: ranks {first} and {rank} read other bytes");
                 return Err(Error::new(ErrorKind::Corrupt, text).hint("`ckpt verify` names damaged blocks"));
             }
         }
@@ -169,16 +196,6 @@ fn prove(loader: &Loader, reader: &GroupReader<'_>, all: &[Vec<u8>]) -> Result<(
         reader.prove(&entries.get(tensor).ok_or_else(lost)?.id(), sum)?;
     }
     Ok(())
-}
-
-fn shares(rank: usize, told: &[u8]) -> Result<Vec<Share>> {
-    let unread = |error: serde_json::Error| {
-        Error::new(ErrorKind::Corrupt, format!("what rank {rank} loaded: {error}"))
-    };
-    match serde_json::from_slice(told).map_err(unread)? {
-        Told::Read(shares) => Ok(shares),
-        Told::Failed { kind, message } => Err(Error::new(kind_of(kind), format!("rank {rank}: {message}"))),
-    }
 }
 
 #[cfg(test)]
@@ -225,6 +242,40 @@ mod tests {
         (root, ids)
     }
 
+    /// Damages what is nearly the last byte of the only blob.
+    fn flip_last_byte(folder: &Path) {
+        let step = std::fs::read_dir(folder).unwrap().flatten().map(|it| it.path());
+        let step = step.into_iter().find(|it| it.join("data").exists()).unwrap();
+        let blob = std::fs::read_dir(step.join("data")).unwrap().next().unwrap().unwrap().path();
+        let mut bytes = std::fs::read(&blob).unwrap();
+        let last = bytes.len() - 7;
+        bytes[last] ^= 4;
+        std::fs::write(&blob, bytes).unwrap();
+    }
+
+    /// What two ranks come to that each take a box of all tensors and give it to `take`.
+    fn halves(
+        loader: &Loader,
+        ids: &[TensorId],
+        proof: LoadProof,
+        firsts: [[u64; 2]; 2],
+        extents: [u64; 2],
+        take: impl Fn(usize, &TensorId) -> Result<()> + Sync,
+    ) -> Vec<Result<Loaded>> {
+        let take = &take;
+        thread::scope(|scope| {
+            let ranks = World::new(2, Limits::default()).into_iter().zip(firsts).map(|(rank, first)| {
+                scope.spawn(move || {
+                    let world = rank.group("world", &[0, 1])?;
+                    let region = Region::new(&first, &extents).unwrap();
+                    let boxes = ids.iter().map(|id| (id, &region));
+                    load(loader, &*world, proof, boxes, |id, _, _| take(rank.rank(), id))
+                })
+            });
+            ranks.collect::<Vec<_>>().into_iter().map(|rank| rank.join().unwrap()).collect()
+        })
+    }
+
     /// What two ranks come to that each take half of the columns of all tensors; the second one takes what `skip` doesn't say.
     fn columns(loader: &Loader, ids: &[TensorId], proof: LoadProof, skip: usize) -> Vec<Result<Loaded>> {
         let half = COLUMNS / 2;
@@ -266,13 +317,7 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Corrupt);
             assert!(error.to_string().starts_with("v:"), "{error}");
         }
-        let step = std::fs::read_dir(folder.path()).unwrap().flatten().map(|it| it.path());
-        let step = step.into_iter().find(|it| it.join("data").exists()).unwrap();
-        let blob = std::fs::read_dir(step.join("data")).unwrap().next().unwrap().unwrap().path();
-        let mut bytes = std::fs::read(&blob).unwrap();
-        let last = bytes.len() - 7;
-        bytes[last] ^= 4;
-        std::fs::write(&blob, bytes).unwrap();
+        flip_last_byte(folder.path());
         let loader = Loader::newest(&root, &label()).unwrap();
         for proof in [LoadProof::Group, LoadProof::Blocks] {
             let outcomes = columns(&loader, &ids, proof, 0);
@@ -281,6 +326,47 @@ mod tests {
                 assert_eq!(error.kind(), ErrorKind::Corrupt);
                 assert!(error.to_string().contains('w'), "{error}");
             }
+        }
+    }
+
+    #[test]
+    fn damage_in_the_rows_of_one_rank_is_told_to_all_by_either_proof() {
+        let folder = tempfile::tempdir().unwrap();
+        let (root, ids) = checkpoint(folder.path());
+        flip_last_byte(folder.path());
+        let loader = Loader::newest(&root, &label()).unwrap();
+        for proof in [LoadProof::Group, LoadProof::Blocks] {
+            // Rank 1 alone reads the last block, which is damaged.
+            let outcomes = halves(
+                &loader,
+                &ids[1..],
+                proof,
+                [[0, 0], [ROWS / 2, 0]],
+                [ROWS / 2, COLUMNS],
+                |_, _| Ok(()),
+            );
+            for (rank, outcome) in outcomes.into_iter().enumerate() {
+                let error = outcome.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Corrupt, "{proof:?}, rank {rank}: {error}");
+                assert!(error.to_string().contains('w') && error.hint_text().is_some(), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_rank_that_can_not_read_is_told_rather_than_damage_that_another_saw() {
+        let folder = tempfile::tempdir().unwrap();
+        let (root, ids) = checkpoint(folder.path());
+        flip_last_byte(folder.path());
+        let loader = Loader::newest(&root, &label()).unwrap();
+        let refuse = |rank, _: &TensorId| match rank {
+            0 => Err(Error::new(ErrorKind::Io, "no more memory").hint("get some")),
+            _ => Ok(()),
+        };
+        let firsts = [[0, 0], [ROWS / 2, 0]];
+        for error in halves(&loader, &ids[1..], LoadProof::Blocks, firsts, [ROWS / 2, COLUMNS], refuse) {
+            let error = error.unwrap_err();
+            assert_eq!((error.kind(), error.hint_text()), (ErrorKind::Io, Some("get some")), "{error}");
         }
     }
 

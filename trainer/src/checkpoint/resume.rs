@@ -1,15 +1,21 @@
 //! What a run goes on from: decided once, by rank 0, for everybody.
 //!
-//! Invariants: all ranks load the checkpoint of the same record, by that record's bytes; a damaged newest checkpoint is
-//! named, and policy says whether the one before it is taken; where there are checkpoints and none is whole, the run does
-//! not begin from scratch.
+//! ```text
+//!  rank 0: newest that is whole, as far as that shows without its tensors' bytes ─► all ranks load their boxes of it, and prove them
+//!                    ▲                                                               │ damaged, as all ranks see alike
+//!                    └──── the one before, if policy says so: Resume::fall_back ◄────┘
+//! ```
+//!
+//! So no rank waits while another reads what is not its own. Invariants: all ranks load the checkpoint of the same record, by that record's
+//! bytes; a damaged newest checkpoint is named, and policy says whether the one before it is taken; where there are checkpoints and none is
+//! whole, the run does not begin from scratch.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use bytes::Bytes;
 use dcp::{
     commit::{Label, Seq},
-    load::{Level, Loader, NewestGood, newest_good},
+    load::{Level, Loader, NewestGood, newest_good_before},
     save::{SaveOptions, begin_epoch},
     store::{Root, Stores},
 };
@@ -50,6 +56,8 @@ pub struct Choice {
     pub epoch: u64,
     /// Number of the checkpoint, if there is one.
     pub sequence: Option<u64>,
+    /// Its training step.
+    step: u64,
     /// Its record's bytes.
     record: Vec<u8>,
     /// What is wrong with newer ones.
@@ -71,10 +79,37 @@ impl Resume {
     /// # Errors
     /// Rank 0's failure, on every rank; the transport's.
     pub fn agree(&self, world: &dyn Group) -> Result<(Root, Choice)> {
-        let mine = (world.index() == 0).then(|| self.decide());
+        self.decided(world, || {
+            let root = Root::create(&self.root, &Stores::new()).map_err(dcp::Error::from)?;
+            let choice = self.decide(&root, None)?;
+            let epoch = begin_epoch(&root, &self.run, &SaveOptions::default())?;
+            Ok((root, Choice { epoch, ..choice }))
+        })
+    }
+
+    /// Goes back from a checkpoint whose bytes turned out to be damaged to the newest whole one before it, where policy allows it. Rank 0
+    /// decides and tells all; every rank of `world` calls it, when all have seen the damage.
+    ///
+    /// # Errors
+    /// As [`Self::agree`]; `Corrupt` where policy says to stop, or nothing before it is whole.
+    pub fn fall_back(&self, world: &dyn Group, choice: &Choice, damage: &Error) -> Result<Choice> {
+        let older = || {
+            let root = Root::open(&self.root, &Stores::new()).map_err(dcp::Error::from)?;
+            let older = self.decide(&root, Some((choice, damage)))?;
+            Ok((root, Choice { epoch: choice.epoch, ..older }))
+        };
+        self.decided(world, older).map(|(_, choice)| choice)
+    }
+
+    fn decided(
+        &self,
+        world: &dyn Group,
+        decide: impl FnOnce() -> Result<(Root, Choice)>,
+    ) -> Result<(Root, Choice)> {
+        let mine = (world.index() == 0).then(decide);
         let told = match &mine {
             Some(Ok((_, choice))) => Verdict::Chosen(choice.clone()),
-            Some(Err(error)) => Verdict::Failed { kind: code(error.kind()), message: error.to_string() },
+            Some(Err(error)) => Verdict::Failed(Failure::of(error)),
             None => Verdict::Follows,
         };
         let bytes = serde_json::to_vec(&told).map_err(|error| Error::internal(error.to_string()))?;
@@ -87,21 +122,24 @@ impl Resume {
             Verdict::Chosen(choice) => {
                 Ok((Root::open(&self.root, &Stores::new()).map_err(dcp::Error::from)?, choice))
             }
-            Verdict::Failed { kind, message } => Err(Error::new(kind_of(kind), format!("rank 0: {message}"))),
+            Verdict::Failed(failure) => Err(failure.of_rank(0)),
             Verdict::Follows => Err(Error::internal("rank 0 did not decide")),
         }
     }
 
-    /// Creates the root if need be, looks for the newest whole checkpoint, and begins an incarnation.
-    fn decide(&self) -> Result<(Root, Choice)> {
-        let root = Root::create(&self.root, &Stores::new()).map_err(dcp::Error::from)?;
-        let newest = newest_good(&root, &self.run, self.level)?;
-        let warnings = self.judge(&root, &newest)?;
-        self.check_wanted(&root, &newest)?;
-        let epoch = begin_epoch(&root, &self.run, &SaveOptions::default())?;
-        let (sequence, record) =
-            newest.found.map_or((None, Bytes::new()), |found| (Some(found.seq.get()), found.record));
-        Ok((root, Choice { epoch, sequence, record: record.to_vec(), warnings }))
+    /// The newest whole checkpoint: before one that is known to be damaged, if there is one. Its incarnation is not begun yet.
+    fn decide(&self, root: &Root, damaged: Option<(&Choice, &Error)>) -> Result<Choice> {
+        let before = damaged.and_then(|(choice, _)| choice.parent());
+        let newest = newest_good_before(root, &self.run, self.level, before)?;
+        let known = damaged.and_then(|(Choice { sequence, step, .. }, error)| {
+            Some(format!("checkpoint seq:{} of step {step} is damaged: {error}", (*sequence)?))
+        });
+        let warnings = self.judge(root, known, &newest)?;
+        self.check_wanted(root, &newest)?;
+        let found = newest.found.map(|it| (it.seq.get(), it.step, it.record));
+        let (sequence, step, record) =
+            found.map_or((None, 0, Bytes::new()), |(seq, step, record)| (Some(seq), step, record));
+        Ok(Choice { epoch: 0, sequence, step, record: record.to_vec(), warnings })
     }
 
     fn check_wanted(&self, root: &Root, newest: &NewestGood) -> Result<()> {
@@ -124,22 +162,20 @@ impl Resume {
         }
     }
 
-    fn judge(&self, root: &Root, newest: &NewestGood) -> Result<Vec<String>> {
-        let told: Vec<String> = newest
-            .skipped
-            .iter()
-            .map(|skipped| {
-                let first =
-                    skipped.findings.first().map_or_else(String::new, |finding| finding.message.to_string());
-                let more = skipped.findings.len().saturating_sub(1);
-                let mut text =
-                    format!("checkpoint seq:{} of step {} is damaged: {first}", skipped.seq, skipped.step);
-                if more > 0 {
-                    let _ = write!(text, " (and {more} more findings)");
-                }
-                text
-            })
-            .collect();
+    /// What is wrong with newer ones, if policy allows to pass over them: `known`, and those that were looked at.
+    fn judge(&self, root: &Root, known: Option<String>, newest: &NewestGood) -> Result<Vec<String>> {
+        let skipped = newest.skipped.iter().map(|skipped| {
+            let first =
+                skipped.findings.first().map_or_else(String::new, |finding| finding.message.to_string());
+            let more = skipped.findings.len().saturating_sub(1);
+            let mut text =
+                format!("checkpoint seq:{} of step {} is damaged: {first}", skipped.seq, skipped.step);
+            if more > 0 {
+                let _ = write!(text, " (and {more} more findings)");
+            }
+            text
+        });
+        let told: Vec<String> = known.into_iter().chain(skipped).collect();
         let damaged = |why: &str, hint: String| {
             Err(Error::new(
                 ErrorKind::Corrupt,
@@ -236,8 +272,39 @@ fn compare(expected: &Registry, found: &Registry) -> Result<()> {
 #[derive(Debug, Serialize, Deserialize)]
 enum Verdict {
     Chosen(Choice),
-    Failed { kind: u8, message: String },
+    Failed(Failure),
     Follows,
+}
+
+/// A failure, as a rank tells it to the others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Failure {
+    kind: u8,
+    message: String,
+    hint: Option<String>,
+}
+
+impl Failure {
+    pub(super) fn of(error: &Error) -> Self {
+        Self {
+            kind: code(error.kind()),
+            message: error.to_string(),
+            hint: error.hint_text().map(str::to_owned),
+        }
+    }
+
+    pub(super) fn kind(&self) -> ErrorKind {
+        kind_of(self.kind)
+    }
+
+    /// The same, of whom it is said.
+    pub(super) fn of_rank(self, rank: usize) -> Error {
+        let error = Error::new(self.kind(), format!("rank {rank}: {}", self.message));
+        match self.hint {
+            Some(hint) => error.hint(hint),
+            None => error,
+        }
+    }
 }
 
 const KINDS: [ErrorKind; 6] = [
@@ -249,12 +316,12 @@ const KINDS: [ErrorKind; 6] = [
     ErrorKind::Internal,
 ];
 
-pub(super) fn code(kind: ErrorKind) -> u8 {
+fn code(kind: ErrorKind) -> u8 {
     let at = KINDS.iter().position(|known| *known == kind).unwrap_or(KINDS.len() - 1);
     u8::try_from(at).unwrap_or(u8::MAX)
 }
 
-pub(super) fn kind_of(code: u8) -> ErrorKind {
+fn kind_of(code: u8) -> ErrorKind {
     KINDS.get(usize::from(code)).copied().unwrap_or(ErrorKind::Internal)
 }
 

@@ -6,7 +6,7 @@ use dcp::store::Root;
 
 use super::{Job, Observer, observe::Begun};
 use crate::{
-    Error, Result,
+    Error, ErrorKind, Result,
     checkpoint::{Choice, Described, Resume, RunState, SaverOptions, SlowSave},
     fsdp::State,
     transport::{Group, Purpose},
@@ -26,14 +26,15 @@ pub(super) fn agree(job: &Job, world: &dyn Group) -> Result<()> {
     }
 }
 
-/// Where the run looks for what to go on from. Every byte is read before a checkpoint is believed.
-pub(super) fn resume(job: &Job) -> Result<Resume> {
+/// Where the run looks for what to go on from. A checkpoint is believed when everything but its tensors' bytes was looked at: these are
+/// proven when all ranks load them, each its own.
+fn resume(job: &Job) -> Result<Resume> {
     let checkpoint = &job.config.config.checkpoint;
     Ok(Resume {
         root: checkpoint.root.clone(),
         run: checkpoint.run.parse().map_err(|error| Error::config(format!("checkpoint.run: {error}")))?,
         on_damage: checkpoint.on_damage,
-        level: dcp::load::Level::Full,
+        level: dcp::load::Level::Quick,
         wanted: checkpoint.resume,
     })
 }
@@ -69,8 +70,30 @@ pub(super) fn saver_options(
     })
 }
 
-/// Loads what was chosen, or begins.
+/// Loads what is to be gone on from, or begins; where it is damaged, what comes before it, if the configuration says so.
 pub(super) fn take_up(
+    job: &Job,
+    world: &dyn Group,
+    state: &State,
+    described: &Described,
+    observer: &mut dyn Observer,
+) -> Result<(Root, Choice, RunState)> {
+    let resume = resume(job)?;
+    let (root, mut choice) = resume.agree(world)?;
+    loop {
+        for warning in &choice.warnings {
+            observer.warn(warning)?;
+        }
+        match load(job, world, state, &root, &choice, described, observer)? {
+            Ok(run) => return Ok((root, choice, run)),
+            // All ranks come to this together, or none.
+            Err(damage) => choice = resume.fall_back(world, &choice, &damage)?,
+        }
+    }
+}
+
+/// What became of a choice: `Err` within `Ok` where its bytes are damaged, on all ranks.
+fn load(
     job: &Job,
     world: &dyn Group,
     state: &State,
@@ -78,12 +101,9 @@ pub(super) fn take_up(
     choice: &Choice,
     described: &Described,
     observer: &mut dyn Observer,
-) -> Result<RunState> {
+) -> Result<std::result::Result<RunState, Error>> {
     let fresh = job.fresh()?;
     let began = Instant::now();
-    for warning in &choice.warnings {
-        observer.warn(warning)?;
-    }
     let Some(resumed) = choice.open(root, described.registry())? else {
         state.initialise(fresh.seed)?;
         observer.begun(&Begun {
@@ -94,7 +114,7 @@ pub(super) fn take_up(
             cursor: 0,
             loaded: None,
         })?;
-        return Ok(fresh);
+        return Ok(Ok(fresh));
     };
     for note in resumed.state.check(&fresh)? {
         observer.warn(&note)?;
@@ -102,11 +122,15 @@ pub(super) fn take_up(
     let held = state.tensors()?;
     let boxes = held.iter().filter(|held| !held.region.is_empty()).map(|held| (&held.id, &held.region));
     let proof = job.config.config.checkpoint.verify;
-    let loaded = resumed.read_all(world, proof, boxes, |id, region, bytes| state.load(id, region, bytes))?;
+    let loaded = resumed.read_all(world, proof, boxes, |id, region, bytes| state.load(id, region, bytes));
+    let loaded = match loaded {
+        Err(damage) if damage.kind() == ErrorKind::Corrupt => return Ok(Err(damage)),
+        loaded => loaded?,
+    };
     state.set_step_count(resumed.state.step);
     let run = resumed.state.going_on_as(&fresh);
     let (from, step, cursor) = (choice.sequence, run.step, run.cursor);
     let loaded = Some(loaded);
     observer.begun(&Begun { epoch: choice.epoch, from, step, took: began.elapsed(), cursor, loaded })?;
-    Ok(run)
+    Ok(Ok(run))
 }

@@ -12,7 +12,7 @@ use dcp::commit::Seq;
 use super::{
     Job, Observer, Terms,
     batches::Wants,
-    begin::{agree, resume, saver_options, take_up},
+    begin::{agree, saver_options, take_up},
     faults::Faults,
     observe::{Row, StepDone},
     report::{Report, SaveReport, Verdict},
@@ -133,9 +133,9 @@ impl<'a> Rank<'a> {
         let params = Rc::clone(&state) as Rc<dyn Params>;
         let tp = (job.outline.mesh.tp > 1).then_some(tp);
         let runtime = TpOps::new(&*job.outline.model, params, tp, virtual_tp, job.sums)?;
-        let (root, choice) = resume(job)?.agree(&*world)?;
-        let described = job.described()?.in_epoch(choice.epoch, choice.parent());
-        let run = take_up(job, &*world, &state, &root, &choice, &described, observer)?;
+        let described = job.described()?;
+        let (root, choice, run) = take_up(job, &*world, &state, &described, observer)?;
+        let described = described.in_epoch(choice.epoch, choice.parent());
         if let Some(advice) = job.outline.advice() {
             observer.warn(&advice)?;
         }

@@ -271,9 +271,38 @@ fn a_damaged_checkpoint_is_named_and_the_one_before_it_taken_or_the_run_stops() 
     ran.summary.unwrap();
     assert_eq!(ran.begun[0].step, 2);
     assert!(ran.warnings[0].contains("step 4 is damaged"), "{:?}", ran.warnings);
+    let loaded = ran.begun[0].loaded.unwrap();
+    assert_eq!(loaded.read, loaded.own, "rank 0 reads what is its own and no more");
     let none =
         place.run(&[("training.steps", "6"), ("checkpoint.run", "other"), ("checkpoint.resume", "require")]);
     assert_eq!(none.summary.unwrap_err().kind(), crate::ErrorKind::NotFound);
+}
+
+#[test]
+fn all_ranks_go_back_to_the_checkpoint_before_when_the_bytes_of_one_are_damaged() {
+    for proof in ["group", "blocks"] {
+        let place = Place::new();
+        let of = |more: &[(&'static str, &'static str)]| {
+            let mesh = [("parallelism.mesh", "2x2x1"), ("checkpoint.verify", proof)];
+            place.run(&[&mesh[..], more].concat())
+        };
+        of(&[]).summary.unwrap();
+        let newest = newest_folder(&place);
+        let blobs = std::fs::read_dir(newest.join("data")).unwrap().flatten().map(|it| it.path());
+        let blob = blobs.max().unwrap();
+        let mut bytes = std::fs::read(&blob).unwrap();
+        let last = bytes.len() - 3;
+        bytes[last] ^= 1;
+        std::fs::write(&blob, bytes).unwrap();
+        let stopped = of(&[("training.steps", "6"), ("checkpoint.on_damage", "stop")]);
+        let error = stopped.summary.unwrap_err();
+        assert_eq!(error.kind(), crate::ErrorKind::Corrupt, "{proof}: {error}");
+        assert!(error.to_string().contains("step 4 is damaged"), "{proof}: {error}");
+        let ran = of(&[("training.steps", "6")]);
+        ran.summary.unwrap();
+        assert_eq!((ran.begun.len(), ran.begun[0].step, ran.curve.len()), (1, 2, 4), "{proof}");
+        assert!(ran.warnings[0].contains("step 4 is damaged"), "{proof}: {:?}", ran.warnings);
+    }
 }
 
 #[test]
