@@ -86,9 +86,9 @@ fn each_need(plan: &CopyPlan, catalog: &Catalog, mut visit: impl FnMut(Need)) {
         let block = u64::from(BLOCK_LEN).saturating_mul(wide);
         let columns = source.map(|source| columns(source.chunks.regions())).unwrap_or_default();
         let is_scattered = source.is_some_and(|source| source.chunks.iter().any(|it| is_scattered(&it)));
-        let spread = source.map_or((1, 1), |source| spread(source, dtype));
-        // Tensors whose rows lie between each other are copied side by side.
+        // Tensors whose rows lie between each other are copied side by side, and what is between those of one is another's.
         let abreast = abreast(plan, catalog, at);
+        let spread = source.map_or((1, 1), |source| spread(source, dtype, abreast));
         let whole = bytes.saturating_mul(wide).saturating_mul(abreast);
         for (cuts, ranks, share) in by_rows(&tensor.entry, &tensor.regions) {
             let mine = part(bytes, share);
@@ -117,15 +117,16 @@ fn is_scattered(chunk: &Chunk) -> bool {
     axes().next().is_some_and(|(rows, _)| axes().any(|(stride, _)| stride > rows))
 }
 
-/// Bytes that chunks span in their files, of so many that they hold.
-fn spread(source: &Chunks, dtype: Dtype) -> (u64, u64) {
+/// Bytes that chunks span in their files, of so many that they and those between them hold.
+fn spread(source: &Chunks, dtype: Dtype, abreast: u64) -> (u64, u64) {
     let (mut spanned, mut held) = (0_u64, 0_u64);
     for chunk in source.chunks.iter() {
         let bytes = dtype.bytes_for(chunk.region.elements()).unwrap_or(0);
         held = held.saturating_add(bytes);
-        spanned = spanned.saturating_add(chunk.span(dtype).unwrap_or(bytes).max(bytes));
+        spanned = spanned.saturating_add(chunk.span(dtype).unwrap_or(bytes));
     }
-    (spanned.max(1), held.max(1))
+    let held = held.saturating_mul(abreast).max(1);
+    (spanned.max(held), held)
 }
 
 /// Bytes of records beyond the chunks that are copied out of them: they are read to prove those.
