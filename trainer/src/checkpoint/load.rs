@@ -40,6 +40,15 @@ pub struct Loaded {
     pub proof: LoadProof,
 }
 
+/// What became of a checkpoint that all ranks read.
+#[derive(Debug)]
+pub enum Read {
+    /// It is what was saved.
+    Whole(Loaded),
+    /// It is not, as all ranks came to know together.
+    Damaged(Error),
+}
+
 /// A box that a rank read.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Share {
@@ -66,35 +75,43 @@ enum Told {
 /// proven when this returns, not before.
 ///
 /// # Errors
-/// `Corrupt` where bytes are damaged; any rank's failure, on all of them; the store's; what `give` refuses.
+/// Any rank's failure but damage, on all of them: the store's, what `give` refuses; the transport's.
 pub(super) fn load<'a>(
     loader: &Loader,
     world: &dyn Group,
     proof: LoadProof,
     boxes: impl IntoIterator<Item = (&'a TensorId, &'a Region)>,
     give: impl FnMut(&TensorId, &Region, &[u8]) -> Result<()>,
-) -> Result<Loaded> {
+) -> Result<Read> {
     let recorded = loader.catalog().tensors.iter().all(|chunks| chunks.fingerprint.is_some());
-    if proof == LoadProof::Group && recorded && !loader.source().waits() {
-        by_group(loader, world, boxes, give)
+    let verdict = if proof == LoadProof::Group && recorded && !loader.source().waits() {
+        by_group(loader, world, boxes, give)?
     } else {
-        by_blocks(loader, world, boxes, give)
+        by_blocks(loader, world, boxes, give)?
+    };
+    match verdict {
+        Ok(loaded) => Ok(Read::Whole(loaded)),
+        Err(error) if error.kind() == ErrorKind::Corrupt => Ok(Read::Damaged(error)),
+        Err(error) => Err(error),
     }
 }
+
+/// What all ranks came to: a failure in it is known to all of them, one beside it to this rank alone.
+type Verdict<T> = Result<T>;
 
 fn by_blocks<'a>(
     loader: &Loader,
     world: &dyn Group,
     boxes: impl IntoIterator<Item = (&'a TensorId, &'a Region)>,
     mut give: impl FnMut(&TensorId, &Region, &[u8]) -> Result<()>,
-) -> Result<Loaded> {
+) -> Result<Verdict<Loaded>> {
     let reader = loader.reader();
     let own = each(loader, boxes, |id, region, bytes| {
         reader.read(id, region, bytes)?;
         give(id, region, bytes)
     });
-    let (own, _) = agreed(world, own, Vec::new())?;
-    Ok(Loaded { own, read: reader.counts().0, proof: LoadProof::Blocks })
+    let verdict = agreed(world, own, Vec::new())?;
+    Ok(verdict.map(|(own, _)| Loaded { own, read: reader.counts().0, proof: LoadProof::Blocks }))
 }
 
 fn by_group<'a>(
@@ -102,7 +119,7 @@ fn by_group<'a>(
     world: &dyn Group,
     boxes: impl IntoIterator<Item = (&'a TensorId, &'a Region)>,
     mut give: impl FnMut(&TensorId, &Region, &[u8]) -> Result<()>,
-) -> Result<Loaded> {
+) -> Result<Verdict<Loaded>> {
     let (reader, mut shares) = (loader.group_reader(), Vec::new());
     let own = each(loader, boxes, |id, region, bytes| {
         let sum = reader.read(id, region, bytes)?;
@@ -114,13 +131,20 @@ fn by_group<'a>(
         });
         give(id, region, bytes)
     });
-    let (own, all) = agreed(world, own, shares)?;
-    prove(loader, &reader, all)?;
-    Ok(Loaded { own, read: reader.counts().0, proof: LoadProof::Group })
+    // From the same numbers, all ranks come to the same.
+    let verdict = agreed(world, own, shares)?.and_then(|(own, all)| {
+        prove(loader, &reader, all)?;
+        Ok(Loaded { own, read: reader.counts().0, proof: LoadProof::Group })
+    });
+    Ok(verdict)
 }
 
 /// Tells all ranks what became of this one's boxes: what each of them read, in the order of ranks; or one failure, the same on all.
-fn agreed(world: &dyn Group, own: Result<u64>, shares: Vec<Share>) -> Result<(u64, Vec<Vec<Share>>)> {
+fn agreed(
+    world: &dyn Group,
+    own: Result<u64>,
+    shares: Vec<Share>,
+) -> Result<Verdict<(u64, Vec<Vec<Share>>)>> {
     let told = match &own {
         Ok(_) => Told::Read(shares),
         Err(error) => Told::Failed(Failure::of(error)),
@@ -137,13 +161,13 @@ fn agreed(world: &dyn Group, own: Result<u64>, shares: Vec<Share>) -> Result<(u6
     }
     // Who can't read says nothing about the checkpoint, and this is not the time to give it up.
     let worst = failures.iter().position(|(_, failure)| failure.kind() != ErrorKind::Corrupt).unwrap_or(0);
-    match failures.into_iter().nth(worst) {
-        None => Ok((own?, read)),
+    Ok(match failures.into_iter().nth(worst) {
+        None => own.map(|own| (own, read)),
         Some((rank, failure)) => match own {
             Err(error) if rank == world.index() => Err(error),
             _ => Err(failure.of_rank(rank)),
         },
-    }
+    })
 }
 
 /// Goes through boxes, one after another, with room for each; how many bytes they have.
@@ -253,23 +277,28 @@ mod tests {
         std::fs::write(&blob, bytes).unwrap();
     }
 
-    /// What two ranks come to that each take a box of all tensors and give it to `take`.
-    fn halves(
+    /// Damage as the failure that it is.
+    fn whole(read: Read) -> Result<Loaded> {
+        match read {
+            Read::Whole(loaded) => Ok(loaded),
+            Read::Damaged(error) => Err(error),
+        }
+    }
+
+    /// What two ranks come to of which each takes one of two tensors and gives it to `take`.
+    fn one_each(
         loader: &Loader,
         ids: &[TensorId],
         proof: LoadProof,
-        firsts: [[u64; 2]; 2],
-        extents: [u64; 2],
-        take: impl Fn(usize, &TensorId) -> Result<()> + Sync,
+        take: impl Fn(usize) -> Result<()> + Sync,
     ) -> Vec<Result<Loaded>> {
         let take = &take;
         thread::scope(|scope| {
-            let ranks = World::new(2, Limits::default()).into_iter().zip(firsts).map(|(rank, first)| {
+            let ranks = World::new(2, Limits::default()).into_iter().zip(ids).map(|(rank, id)| {
                 scope.spawn(move || {
                     let world = rank.group("world", &[0, 1])?;
-                    let region = Region::new(&first, &extents).unwrap();
-                    let boxes = ids.iter().map(|id| (id, &region));
-                    load(loader, &*world, proof, boxes, |id, _, _| take(rank.rank(), id))
+                    let region = Region::new(&[0, 0], &[ROWS, COLUMNS]).unwrap();
+                    load(loader, &*world, proof, [(id, &region)], |_, _, _| take(rank.rank())).and_then(whole)
                 })
             });
             ranks.collect::<Vec<_>>().into_iter().map(|rank| rank.join().unwrap()).collect()
@@ -285,9 +314,8 @@ mod tests {
                     let world = rank.group("world", &[0, 1])?;
                     let region = Region::new(&[0, first], &[ROWS, half]).unwrap();
                     let skip = if first == 0 { 0 } else { skip };
-                    load(loader, &*world, proof, ids.iter().skip(skip).map(|id| (id, &region)), |_, _, _| {
-                        Ok(())
-                    })
+                    let boxes = ids.iter().skip(skip).map(|id| (id, &region));
+                    load(loader, &*world, proof, boxes, |_, _, _| Ok(())).and_then(whole)
                 })
             });
             ranks.collect::<Vec<_>>().into_iter().map(|rank| rank.join().unwrap()).collect()
@@ -330,22 +358,13 @@ mod tests {
     }
 
     #[test]
-    fn damage_in_the_rows_of_one_rank_is_told_to_all_by_either_proof() {
+    fn damage_that_one_rank_alone_reads_is_told_to_all_by_either_proof() {
         let folder = tempfile::tempdir().unwrap();
         let (root, ids) = checkpoint(folder.path());
         flip_last_byte(folder.path());
         let loader = Loader::newest(&root, &label()).unwrap();
         for proof in [LoadProof::Group, LoadProof::Blocks] {
-            // Rank 1 alone reads the last block, which is damaged.
-            let outcomes = halves(
-                &loader,
-                &ids[1..],
-                proof,
-                [[0, 0], [ROWS / 2, 0]],
-                [ROWS / 2, COLUMNS],
-                |_, _| Ok(()),
-            );
-            for (rank, outcome) in outcomes.into_iter().enumerate() {
+            for (rank, outcome) in one_each(&loader, &ids, proof, |_| Ok(())).into_iter().enumerate() {
                 let error = outcome.unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::Corrupt, "{proof:?}, rank {rank}: {error}");
                 assert!(error.to_string().contains('w') && error.hint_text().is_some(), "{error}");
@@ -359,12 +378,11 @@ mod tests {
         let (root, ids) = checkpoint(folder.path());
         flip_last_byte(folder.path());
         let loader = Loader::newest(&root, &label()).unwrap();
-        let refuse = |rank, _: &TensorId| match rank {
+        let refuse = |rank| match rank {
             0 => Err(Error::new(ErrorKind::Io, "no more memory").hint("get some")),
             _ => Ok(()),
         };
-        let firsts = [[0, 0], [ROWS / 2, 0]];
-        for error in halves(&loader, &ids[1..], LoadProof::Blocks, firsts, [ROWS / 2, COLUMNS], refuse) {
+        for error in one_each(&loader, &ids, LoadProof::Blocks, refuse) {
             let error = error.unwrap_err();
             assert_eq!((error.kind(), error.hint_text()), (ErrorKind::Io, Some("get some")), "{error}");
         }
@@ -389,6 +407,7 @@ mod tests {
                             Ok(())
                         }
                     })
+                    .and_then(whole)
                 })
             });
             ranks.collect::<Vec<_>>().into_iter().map(|rank| rank.join().unwrap()).collect()

@@ -23,7 +23,7 @@ mod staging;
 mod state;
 mod watch;
 
-pub use load::Loaded;
+pub use load::{Loaded, Read};
 pub use resume::{Choice, Resume, Resumed};
 pub use saver::{Outcome, Saved, Saver, SaverOptions};
 pub use spec::{CONFIG, Described};

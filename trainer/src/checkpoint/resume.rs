@@ -19,13 +19,14 @@ use dcp::{
     save::{SaveOptions, begin_epoch},
     store::{Root, Stores},
 };
-use fqn::{Registry, TensorId};
+use fqn::{Registry, Role, TensorId};
 use reshard::Region;
 use serde::{Deserialize, Serialize};
 
 use super::{
     RunState,
-    load::{self, Loaded},
+    load::{self, Read},
+    spec::STEP,
     state::KEY,
 };
 use crate::{
@@ -222,18 +223,27 @@ impl Choice {
 }
 
 impl Resumed {
-    /// Reads this rank's boxes, and proves them with all other ranks: every rank of `world` calls it.
+    /// Reads this rank's boxes, and proves them with all other ranks: every rank of `world` calls it. The counts of updates of its parameters
+    /// are proven with them, though the run's state says the step: so nothing of a checkpoint is passed over.
     ///
     /// # Errors
-    /// `Corrupt` where bytes are damaged; any rank's failure, on all of them; the store's; what `give` refuses.
+    /// Any rank's failure but damage, on all of them: the store's, what `give` refuses; the transport's.
     pub fn read_all<'a>(
         &self,
         world: &dyn Group,
         proof: LoadProof,
         boxes: impl IntoIterator<Item = (&'a TensorId, &'a Region)>,
-        give: impl FnMut(&TensorId, &Region, &[u8]) -> Result<()>,
-    ) -> Result<Loaded> {
-        load::load(&self.loader, world, proof, boxes, give)
+        mut give: impl FnMut(&TensorId, &Region, &[u8]) -> Result<()>,
+    ) -> Result<Read> {
+        let boxes: Vec<_> = boxes.into_iter().collect();
+        let scalar = Region::new(&[], &[]).map_err(|error| Error::internal(error.to_string()))?;
+        let params = boxes.iter().filter(|(id, _)| id.role == Role::Param);
+        let counts: Vec<TensorId> =
+            params.map(|(id, _)| TensorId { fqn: id.fqn.clone(), role: Role::of_slot(STEP) }).collect();
+        let all = boxes.into_iter().chain(counts.iter().map(|id| (id, &scalar)));
+        load::load(&self.loader, world, proof, all, |id, region, bytes| {
+            if id.role == Role::of_slot(STEP) { Ok(()) } else { give(id, region, bytes) }
+        })
     }
 }
 
@@ -328,7 +338,7 @@ fn kind_of(code: u8) -> ErrorKind {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fqn::{Dtype, Entry, Fqn, Role, Shape};
+    use fqn::{Dtype, Entry, Fqn, Shape};
 
     fn registry(tensors: &[(&str, &[u64])]) -> Registry {
         let mut registry = Registry::new();

@@ -6,8 +6,8 @@ use dcp::store::Root;
 
 use super::{Job, Observer, observe::Begun};
 use crate::{
-    Error, ErrorKind, Result,
-    checkpoint::{Choice, Described, Resume, RunState, SaverOptions, SlowSave},
+    Error, Result,
+    checkpoint::{Choice, Described, Read, Resume, RunState, SaverOptions, SlowSave},
     fsdp::State,
     transport::{Group, Purpose},
 };
@@ -122,11 +122,11 @@ fn load(
     let held = state.tensors()?;
     let boxes = held.iter().filter(|held| !held.region.is_empty()).map(|held| (&held.id, &held.region));
     let proof = job.config.config.checkpoint.verify;
-    let loaded = resumed.read_all(world, proof, boxes, |id, region, bytes| state.load(id, region, bytes));
-    let loaded = match loaded {
-        Err(damage) if damage.kind() == ErrorKind::Corrupt => return Ok(Err(damage)),
-        loaded => loaded?,
-    };
+    let loaded =
+        match resumed.read_all(world, proof, boxes, |id, region, bytes| state.load(id, region, bytes))? {
+            Read::Whole(loaded) => loaded,
+            Read::Damaged(damage) => return Ok(Err(damage)),
+        };
     state.set_step_count(resumed.state.step);
     let run = resumed.state.going_on_as(&fresh);
     let (from, step, cursor) = (choice.sequence, run.step, run.cursor);

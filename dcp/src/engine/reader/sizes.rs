@@ -25,7 +25,7 @@ impl Reader<'_> {
         crew::work(threads.min(large.len()), || {
             while let Some((file, size)) = large.get(next.fetch_add(1, Ordering::Relaxed)) {
                 if !self.checks(*file)?.has_blocks() {
-                    self.raw(*file, size.saturating_sub(1), &mut [0])?;
+                    self.source.read_exact_at(*file, size.saturating_sub(1), &mut [0])?;
                 }
             }
             Ok(())
