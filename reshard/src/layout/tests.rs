@@ -184,9 +184,7 @@ fn stages_split_evenly_explicitly_or_by_weight() {
 fn stages_that_lie_where_they_are_placed_decide_who_holds_a_tensor() {
     let owners = |split: &str, tensor: usize| {
         let layout = Layout::new(&model(4), &mesh("1x2x1"), &split.parse().unwrap()).unwrap();
-        let owners =
-            layout.shards(tensor).flat_map(|(s, _)| s.owners.iter().collect::<Vec<_>>()).collect::<Vec<_>>();
-        owners
+        layout.shards(tensor).flat_map(|(s, _)| s.owners.iter().collect::<Vec<_>>()).collect::<Vec<_>>()
     };
     // A turning point: stages 0 and 3 on rank 0, so that what is first and last is there alone.
     let v = "1@0,1@1,1@1,1@0";
