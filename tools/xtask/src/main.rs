@@ -10,6 +10,7 @@ mod ci;
 mod demo;
 mod error;
 mod fixtures;
+mod kills;
 mod libtorch;
 mod process;
 mod prove;
@@ -56,6 +57,8 @@ enum Chore {
     Proof(prove::One),
     /// Run all proofs of the store
     Prove(prove::Size),
+    /// Prove that a training run survives being killed, on whatever mesh it goes on
+    Kills(kills::Options),
     /// Everything that `.ci/run` does
     Ci,
     /// Check which crate reaches which, and that dependencies stay few
@@ -111,6 +114,7 @@ fn run(chore: Chore) -> Result<ExitCode, Error> {
         Chore::Bench { what: Benchmark::Trainer(options) } => done(|| bench::trainer::run(&options)),
         Chore::Proof(proof) => done(|| prove::one(&proof)),
         Chore::Prove(size) => done(|| prove::all(&size)),
+        Chore::Kills(options) => done(|| kills::run(&options)),
         Chore::Ci => done(ci::run),
         Chore::Arrows => done(arrows::run),
         Chore::Fixtures => done(fixtures::run),
