@@ -16,10 +16,12 @@ use crate::fold::IndexSet;
 
 mod glob;
 mod parse;
+mod progress;
 #[cfg(test)]
 mod tests;
 
 pub use parse::{MAX_ALTERNATIVES, PatternError};
+pub(crate) use progress::Progress;
 
 /// A checked glob over names.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -22,6 +22,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::pattern::{Pattern, PatternError};
 
+mod cursor;
+
+pub use cursor::{Below, Cursor};
+
+/// Most rules of a scheme that is given or recorded.
+pub const MOST_RULES: usize = 1024;
+
+/// Most bytes of a rule's pattern.
+const LONGEST: usize = 1024;
+
 /// What a change of the number of data ranks does to a leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -66,6 +76,12 @@ pub enum RankStateError {
     /// A pattern that is none.
     #[error(transparent)]
     Pattern(#[from] PatternError),
+    /// A pattern that is longer than paths are.
+    #[error("the pattern {0:?}… is longer than {LONGEST} bytes")]
+    Long(String),
+    /// More rules than anybody writes.
+    #[error("{0} rules are more than {MOST_RULES}")]
+    TooMany(usize),
 }
 
 /// A rule as text.
@@ -114,14 +130,13 @@ impl RankRule {
     /// A rule for the paths that `pattern` matches. A segment that ends in `{rank}` stands for the rank, which paths leave out.
     ///
     /// # Errors
-    /// A pattern that is none.
+    /// A pattern that is none, or too long.
     pub fn new(pattern: &str, spread: Spread) -> Result<Self, RankStateError> {
+        if pattern.len() > LONGEST {
+            return Err(RankStateError::Long(pattern.chars().take(40).collect()));
+        }
         let without: Vec<&str> = pattern.split('.').filter(|segment| !segment.ends_with("{rank}")).collect();
         Ok(Self { pattern: Pattern::new(&without.join("."))?, spread })
-    }
-
-    fn covers(&self, path: &[&str]) -> bool {
-        (1..=path.len()).any(|end| path.get(..end).is_some_and(|head| self.pattern.matches(&head.join("."))))
     }
 }
 
@@ -135,8 +150,9 @@ impl RankScheme {
     /// Rules from texts of the form `PATH=HOW`; where several cover a leaf, the last one given decides.
     ///
     /// # Errors
-    /// The first text that is no rule.
+    /// The first text that is no rule; too many.
     pub fn from_flags<S: AsRef<str>>(texts: &[S]) -> Result<Self, RankStateError> {
+        few(texts.len())?;
         let rule = |text: &str| {
             let flag = || RankStateError::Flag(text.escape_default().to_string());
             let (pattern, spread) = text.rsplit_once('=').ok_or_else(flag)?;
@@ -168,7 +184,7 @@ impl RankScheme {
     /// The rule that decides on the leaf at `path`, which leaves the rank out; `None` where none covers it.
     #[must_use]
     pub fn rule(&self, path: &[&str]) -> Option<&RankRule> {
-        self.0.iter().find(|rule| rule.covers(path))
+        self.0.get(self.at(path).rule()?)
     }
 
     /// What becomes of the leaf at `path`; `None` where no rule covers it.
@@ -189,14 +205,80 @@ impl TryFrom<Vec<Written>> for RankScheme {
     type Error = RankStateError;
 
     fn try_from(written: Vec<Written>) -> Result<Self, RankStateError> {
+        few(written.len())?;
         let rules = written.into_iter().map(|it| RankRule::new(&it.r#match, it.how));
         Ok(Self(rules.collect::<Result<_, _>>()?))
     }
 }
 
+const fn few(rules: usize) -> Result<(), RankStateError> {
+    if rules > MOST_RULES { Err(RankStateError::TooMany(rules)) } else { Ok(()) }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
     use super::*;
+
+    #[test]
+    fn what_is_said_of_all_leaves_below_a_place_is_known_before_any_of_them_is() {
+        let scheme =
+            RankScheme::from_flags(&["loader.**=same", "loader.rng=drop", "loader.*.x=sum"]).unwrap();
+        for (path, below) in [
+            (&["train"][..], Below::Nothing),
+            (&["loader"], Below::Mixed),
+            (&["loader", "rng"], Below::Mixed),
+            (&["loader", "rng", "y"], Below::Rule(1)),
+            (&["loader", "rng", "x"], Below::Rule(0)),
+            (&["loader", "step", "y"], Below::Rule(2)),
+            (&["loader.rng.y"], Below::Rule(1)),
+        ] {
+            assert_eq!(scheme.at(path).below(), below, "{path:?}");
+        }
+    }
+
+    #[test]
+    fn a_hostile_scheme_and_deep_paths_cost_no_more_than_their_own_length() {
+        let written: Vec<Value> =
+            (0..MOST_RULES).map(|at| json!({"match": format!("**.a{at}.**.b"), "how": "same"})).collect();
+        let scheme: RankScheme = serde_json::from_value(written.clone().into()).unwrap();
+        let begun = Instant::now();
+        let mut cursor = scheme.cursor();
+        (0..100).for_each(|_| cursor.push(&"deep".repeat(1000)));
+        for _ in 0..100 {
+            cursor.push("leaf");
+            assert_eq!(cursor.rule(), None);
+            cursor.pop();
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+        let more = [written, vec![json!({"match": "a", "how": "same"})]].concat();
+        let error = serde_json::from_value::<RankScheme>(more.into()).unwrap_err().to_string();
+        assert!(error.contains("1025 rules are more than 1024"), "{error}");
+        let long = RankScheme::from_flags(&[format!("{}=same", "a".repeat(2000))]).unwrap_err().to_string();
+        assert!(long.contains("longer than 1024 bytes"), "{long}");
+    }
+
+    proptest! {
+        #[test]
+        fn keys_one_by_one_are_covered_as_whole_paths_are(
+            patterns in prop::collection::vec(r"(\*\*\.)?(a|\*|\{layer\}|\{a,b\.c\}|\{0\.\.3\})(\.(a|b\*|\*\*|\{\*\*rest\}|3)){0,3}", 1..4),
+            path in prop::collection::vec("a|b|c|bc|3|12", 0..6),
+        ) {
+            let rules = patterns.iter().filter_map(|it| RankRule::new(it, Spread::Same).ok());
+            let scheme = RankScheme::new(rules.collect());
+            let covers = |rule: &RankRule| (1..=path.len()).any(|end| rule.pattern.matches(&path[..end].join(".")));
+            let expected = scheme.rules().iter().position(covers);
+            let cursor = scheme.at(&path);
+            prop_assert_eq!(cursor.rule(), expected);
+            if cursor.below() == Below::Nothing {
+                prop_assert_eq!(expected, None);
+            }
+        }
+    }
 
     #[test]
     fn a_rule_covers_what_it_matches_and_all_below() {

@@ -74,19 +74,11 @@ impl<'n> Walk<'_, 'n> {
 
     fn one(&mut self, segment: &Segment, from: usize) -> bool {
         let Some(text) = self.name.get(from..self.end_of(from)) else { return false };
-        match segment {
-            Segment::Literal(literal) => **literal == *text,
-            Segment::Glob(pieces) => glob(pieces, text),
-            Segment::Indices(set) => crate::fold::index_of(text).is_some_and(|index| set.contains(index)),
-            Segment::Capture { name, digits } => {
-                let fits = !digits || crate::fold::index_of(text).is_some();
-                if fits {
-                    self.found.0.push((name.clone(), text));
-                }
-                fits
-            }
-            Segment::Many(_) => false,
+        let fits = fits(segment, text);
+        if let (true, Segment::Capture { name, .. }) = (fits, segment) {
+            self.found.0.push((name.clone(), text));
         }
+        fits
     }
 
     fn end_of(&self, from: usize) -> usize {
@@ -96,6 +88,17 @@ impl<'n> Walk<'_, 'n> {
     fn next_segment(&self, from: usize) -> Option<usize> {
         let end = self.end_of(from);
         (end < self.name.len()).then_some(end + 1)
+    }
+}
+
+/// Whether a segment stands for this one of a name; `**` stands for several.
+pub(super) fn fits(segment: &Segment, text: &str) -> bool {
+    match segment {
+        Segment::Literal(literal) => **literal == *text,
+        Segment::Glob(pieces) => glob(pieces, text),
+        Segment::Indices(set) => crate::fold::index_of(text).is_some_and(|index| set.contains(index)),
+        Segment::Capture { digits, .. } => !digits || crate::fold::index_of(text).is_some(),
+        Segment::Many(_) => false,
     }
 }
 
