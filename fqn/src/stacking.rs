@@ -10,7 +10,7 @@
 //! ([`Stacking::counters`]). Aliases name tensors in formats of others, where the other side does not exist: they
 //! stay behind.
 //!
-//! Invariants: a stack's members have indices 0 to n − 1, each once, one shape, one dtype and one role, and lie on meshes
+//! Invariants: a stack's members have indices 0 to n − 1, each once, the same in all roles; they have one shape, one dtype and one role, and lie on meshes
 //! alike; tensors whose names do not match stay as they are; stacking and unstacking undo each other; what is known of a
 //! tensor and can't be said of the other side (a tie, padding of members) is refused.
 
@@ -73,6 +73,9 @@ pub struct Origin {
     /// For a tensor taken out of a stack: its place along the dimension. `None` for one that is taken whole.
     pub slice: Option<u64>,
 }
+
+/// Members of a stack by their indices, as positions in the registry.
+type Members = BTreeMap<u64, usize>;
 
 /// Most members of a stack that are taken apart: a bound on what a hostile shape can make.
 const MOST_MEMBERS: u64 = 1 << 16;
@@ -158,7 +161,7 @@ impl Stacking {
     /// # Errors
     /// Members that are missing, come twice or differ, or of which something can't be said of a stack; names that are taken.
     pub fn stack(&self, registry: &Registry) -> Result<(Registry, Vec<Origin>), StackError> {
-        let mut stacks: HashMap<TensorId, BTreeMap<u64, usize>> = HashMap::new();
+        let mut stacks: HashMap<TensorId, Members> = HashMap::new();
         let mut order: Vec<Result<TensorId, usize>> = Vec::new();
         for (at, entry) in registry.entries().iter().enumerate() {
             let Some((id, index)) = self.stack_of(entry)? else {
@@ -173,6 +176,7 @@ impl Stacking {
                 return Err(StackError::Members { stack: id, last: index, missing: index });
             }
         }
+        complete(&stacks)?;
         let mut done = (Registry::new(), Vec::new());
         for place in order {
             let (entry, sources) = match place {
@@ -272,12 +276,7 @@ impl Stacking {
         captures.get(self.index.name()).and_then(crate::fold::index_of)
     }
 
-    fn stacked(
-        &self,
-        registry: &Registry,
-        id: TensorId,
-        members: &BTreeMap<u64, usize>,
-    ) -> Result<Entry, StackError> {
+    fn stacked(&self, registry: &Registry, id: TensorId, members: &Members) -> Result<Entry, StackError> {
         let each = || members.values().filter_map(|at| registry.entries().get(*at));
         if let Some(missing) = (0..).zip(members.keys()).find(|(at, index)| at != *index).map(|(at, _)| at) {
             let last = members.keys().next_back().copied().unwrap_or(0);
@@ -316,6 +315,29 @@ impl Stacking {
         }
         Ok(entry)
     }
+}
+
+/// Every role has the members that its parameter has, or else the first role that is there: what lacks one would have them counted
+/// otherwise, and could not be taken apart again.
+fn complete(stacks: &HashMap<TensorId, Members>) -> Result<(), StackError> {
+    let mut of: BTreeMap<&Fqn, Vec<(&TensorId, &Members)>> = BTreeMap::new();
+    for (id, members) in stacks {
+        of.entry(&id.fqn).or_default().push((id, members));
+    }
+    for roles in of.values_mut() {
+        roles.sort_by_key(|(id, _)| (!id.role.is_model(), *id));
+        let Some(((whole, all), others)) = roles.split_first() else { continue };
+        for (id, members) in others {
+            let lacks = |a: &Members, b: &Members| b.keys().find(|member| !a.contains_key(member)).copied();
+            let (of, other, missing) = match (lacks(members, all), lacks(all, members)) {
+                (Some(missing), _) => (*id, *whole, missing),
+                (None, Some(missing)) => (*whole, *id, missing),
+                (None, None) => continue,
+            };
+            return Err(StackError::Roles { stack: of.clone(), other: other.clone(), missing });
+        }
+    }
+    Ok(())
 }
 
 /// Whether the tensor is a scalar of the optimizer, of which a stack has one.

@@ -43,6 +43,16 @@ pub enum StackError {
         /// The first index that is wrong.
         missing: u64,
     },
+    /// A role of a stack that lacks a member of another.
+    #[error("{stack} would lack member {missing}, which {other} has")]
+    Roles {
+        /// The stack.
+        stack: TensorId,
+        /// The same stack in another role.
+        other: TensorId,
+        /// The first index that it lacks.
+        missing: u64,
+    },
     /// Members that differ.
     #[error(
         "{first} and {other} can't be members of one stack: they differ in shape, dtype, fused parts, placement, layer or \

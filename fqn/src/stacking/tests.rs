@@ -101,6 +101,31 @@ fn what_makes_no_stack_is_named() {
     assert!(experts().unstack(&huge).unwrap_err().to_string().contains("no dimension 0 of members"));
 }
 
+#[test]
+fn a_role_that_lacks_a_member_which_its_parameter_has_is_refused_by_name() {
+    let weight = |expert: u32| entry(&format!("layers.0.experts.{expert}.w1.weight"), &[6, 4], "replicate");
+    let slots = |role: Role, count: u32| (0..count).map(move |at| Entry { role: role.clone(), ..weight(at) });
+    let refuse = |weights: u32, role: Role, count: u32| {
+        let all = registry((0..weights).map(weight).chain(slots(role, count)));
+        experts().stack(&all).unwrap_err().to_string()
+    };
+    let lacks = "layers.0.moe.w1@exp_avg would lack member 7, which layers.0.moe.w1 has";
+    assert_eq!(refuse(8, Role::ExpAvg, 7), lacks);
+    assert_eq!(
+        refuse(7, Role::ExpAvg, 8),
+        "layers.0.moe.w1 would lack member 7, which layers.0.moe.w1@exp_avg has"
+    );
+    let steps = (0..2).map(|at| step(&format!("layers.0.experts.{at}.w1.weight")));
+    let all = registry((0..3).map(weight).chain(steps));
+    let error = experts().stack(&all).unwrap_err().to_string();
+    assert!(error.contains("slot:step would lack member 2, which layers.0.moe.w1 has"), "{error}");
+    // Without the parameter, slots have to agree with each other.
+    let all = registry(slots(Role::ExpAvg, 3).chain(slots(Role::ExpAvgSq, 2)));
+    let error = experts().stack(&all).unwrap_err().to_string();
+    assert!(error.contains("@exp_avg_sq would lack member 2"), "{error}");
+    assert!(experts().stack(&registry((0..3).map(weight))).is_ok());
+}
+
 fn step(name: &str) -> Entry {
     Entry { role: Role::Slot("step".into()), ..entry(name, &[], "replicate") }
 }
