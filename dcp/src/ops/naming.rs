@@ -58,7 +58,7 @@ pub struct Named {
 /// # Errors
 /// `Incompatible`: an unknown preset, rules that are none, facts that shapes contradict.
 pub fn name(registry: &Registry, request: &NamingRequest) -> Result<Named> {
-    let own = own_rules(request)?;
+    let own = Some(own_rules(request)?).filter(places);
     let (base, origin) = base_rules(registry, request)?;
     let explicit = own.is_some() || request.preset.is_some();
     let recorded = registry.entries().iter().any(|entry| entry.placement.is_some());
@@ -170,18 +170,18 @@ pub(super) fn base_rules<'a>(
     Ok((found.map(Cow::Borrowed), origin))
 }
 
-/// Single rules, then the file's.
-pub(super) fn own_rules(request: &NamingRequest) -> Result<Option<Rules>> {
+/// Single rules, then all that the file says: of placement, of names, of stacks.
+pub(super) fn own_rules(request: &NamingRequest) -> Result<Rules> {
     let single = Rules::from_flags(&request.place)
         .map_err(|e| Error::incompatible(format!("--place: {e}")).caused_by(e))?;
     let file = request.rules.as_deref().map(Rules::from_toml).transpose();
     let file = file.map_err(|e| Error::incompatible(format!("rules file: {e}")).caused_by(e))?;
-    // A file that only says what becomes of rank state places nothing.
-    let places =
-        |file: &Rules| !file.rules.is_empty() || !file.renames.is_empty() || file.rank_state.is_empty();
-    let file = file.filter(places);
-    let given = !request.place.is_empty() || file.is_some();
-    Ok(given.then(|| single.before(file.unwrap_or_default())))
+    Ok(single.before(file.unwrap_or_default()))
+}
+
+/// Whether they place or rename a tensor: what is only said of stacks and of rank state says nothing of where tensors lie.
+fn places(rules: &Rules) -> bool {
+    !rules.rules.is_empty() || !rules.renames.is_empty()
 }
 
 #[cfg(test)]
@@ -253,5 +253,24 @@ mod tests {
         named.check_mesh(&"1x1x1".parse().unwrap()).unwrap();
         let refused = named.check_mesh(&"2x1x1".parse().unwrap()).unwrap_err();
         assert!(refused.to_string().contains("model.layers.0.adapter.weight"), "{refused}");
+    }
+
+    #[test]
+    fn a_file_that_says_nothing_of_placement_leaves_it_to_the_checkpoint_or_the_preset() {
+        let mut recorded = llama();
+        recorded.edit(|entry| entry.placement = Some("replicate".parse().unwrap())).unwrap();
+        let stack = "[[stack]]\nmembers = \"l.{layer}.w\"\nstack = \"l.w\"\n";
+        let state = "[[rank_state]]\nmatch = \"loader.**\"\nhow = \"same\"\n";
+        for text in [stack.to_owned(), state.to_owned(), format!("{stack}{state}"), String::new()] {
+            let request = NamingRequest { rules: Some(text.clone()), ..NamingRequest::default() };
+            let origin = |registry| name(registry, &request).unwrap().origin;
+            assert_eq!(origin(&recorded), "recorded in the checkpoint", "{text}");
+            assert!(origin(&llama()).starts_with("preset llama-hf"), "{text}");
+            let stacks = own_rules(&request).unwrap().stacks.len();
+            assert_eq!(stacks, usize::from(text.contains("stack]]")), "{text}");
+        }
+        let placed = format!("{stack}[[rule]]\nmatch = \"**\"\nplace = \"replicate\"\n");
+        let request = NamingRequest { rules: Some(placed), ..NamingRequest::default() };
+        assert!(name(&recorded, &request).unwrap().origin.starts_with("the rules given"));
     }
 }

@@ -69,7 +69,7 @@ pub fn restack(
 /// # Errors
 /// As [`naming::name`].
 pub fn unused(request: &RestackRequest, naming: &NamingRequest) -> Result<Option<String>> {
-    let own = naming::own_rules(naming)?.unwrap_or_default();
+    let own = naming::own_rules(naming)?;
     let word = own.stacks.first().map(Stacking::members);
     Ok(word.filter(|_| request.is_empty()).map(|word| {
         format!("the rules file's pairs of members and stacks were not used: --stack {word} and --unstack {word} do")
@@ -86,7 +86,7 @@ struct Known {
 impl Known {
     fn of(registry: &Registry, naming: &NamingRequest) -> Result<Self> {
         let (base, origin) = naming::base_rules(registry, naming)?;
-        let own = naming::own_rules(naming)?.unwrap_or_default();
+        let own = naming::own_rules(naming)?;
         Ok(Self { own, base: base.map(std::borrow::Cow::into_owned), origin })
     }
 
