@@ -1,19 +1,20 @@
 //! Non-tensor state in a plan: what stays, what follows the number of data ranks, what is left out, what is refused.
 
-use std::collections::{HashMap, HashSet};
-
+use fqn::rank_state::Below;
 use reshard::Mesh;
 
+use self::fate::Fate;
 use super::prepare::{Part, Request};
 use crate::{
     Catalog, Error, ObjectEntry, ReshardRule, Result,
     digest::{Sha256Digest, Sha256Hasher},
-    rank_state::{self, Families, Family, ObjectCounts, RankRule, RankScheme, Spread, Uncovered, Walk},
+    rank_state::{self, Families, Family, ObjectCounts, RankScheme, Spread, Walk},
 };
 
-/// Names beside the values of data ranks under which their number is kept, by TorchTitan and others: kept as it is, it would be
-/// wrong. Whether it is that number is not guessed from the name: a rule has to say.
-const COUNTS: [&str; 2] = ["world_size", "dp_world_size"];
+mod fate;
+mod tensors;
+
+pub(super) use self::tensors::{are_there as has_tensors_of_ranks, left as tensors_left};
 
 /// The objects of a target.
 #[derive(Debug, Default)]
@@ -59,72 +60,83 @@ pub(super) fn objects(
         let counts = ObjectCounts { dropped: all.len(), ..ObjectCounts::default() };
         return Ok(Objects { all: Vec::new(), counts });
     }
-    let old = request.from.as_ref().or(catalog.mesh.as_ref());
-    let moved = match &request.to {
-        Some(to) if Some(to) != old => Change { catalog, request, scheme, old, to }.made(notes)?,
-        _ => {
-            Objects { all: all.clone(), counts: ObjectCounts { kept: all.len(), ..ObjectCounts::default() } }
-        }
+    let idle = || {
+        let rules = !request.rank_state.is_empty();
+        rules.then(|| "--rank-state had nothing to do: the number of data ranks stays".to_owned())
     };
-    let counts = moved.counts;
-    if !request.rank_state.is_empty() && counts.kept == counts.total() {
-        notes.push("--rank-state had nothing to do: the number of data ranks stays".to_owned());
+    let Some(to) = &request.to else {
+        notes.extend(idle());
+        let counts = ObjectCounts { kept: all.len(), ..ObjectCounts::default() };
+        return Ok(Objects { all: all.clone(), counts });
+    };
+    let change = Change::of(catalog, request, scheme, to);
+    if !change.is_one() {
+        notes.extend(idle());
     }
-    Ok(moved)
+    change.made(notes)
 }
 
-/// Another mesh.
+/// Which objects are the values of data ranks, and how many of these there were: as they tell themselves, or else as is said or recorded.
+fn before(catalog: &Catalog, request: &Request) -> (Families, Option<u64>) {
+    let said = request.from.as_ref().or(catalog.mesh.as_ref()).map(Mesh::data_ranks);
+    let families = Families::of(&catalog.objects, said);
+    let before = families.ranks().or(said);
+    (families, before)
+}
+
+/// What is laid out for a mesh that is asked for.
 struct Change<'a> {
     catalog: &'a Catalog,
     request: &'a Request,
     scheme: &'a RankScheme,
     old: Option<&'a Mesh>,
     to: &'a Mesh,
+    families: Families,
+    /// Data ranks that there were, where anything tells.
+    before: Option<u64>,
 }
 
-/// What becomes of the objects of one checkpoint, by their positions.
-#[derive(Default)]
-struct Fate {
-    /// Left out.
-    dropped: HashSet<usize>,
-    /// Those of data ranks whose number changes: written where the first of them was.
-    made: HashMap<usize, Vec<ObjectEntry>>,
-    /// All others of those.
-    gone: HashSet<usize>,
-    /// Families that change, with the number of data ranks before.
-    changed: Vec<(Family, u64)>,
-    uncovered: Vec<Uncovered>,
-    counts: ObjectCounts,
-}
+impl<'a> Change<'a> {
+    fn of(catalog: &'a Catalog, request: &'a Request, scheme: &'a RankScheme, to: &'a Mesh) -> Self {
+        let old = request.from.as_ref().or(catalog.mesh.as_ref());
+        let (families, before) = before(catalog, request);
+        Self { catalog, request, scheme, old, to, families, before }
+    }
 
-impl Change<'_> {
+    /// Whether the number of data ranks changes, or may.
+    fn is_one(&self) -> bool {
+        self.before != Some(self.to.data_ranks())
+    }
+
     fn made(&self, notes: &mut Vec<String>) -> Result<Objects> {
         let objects = &self.catalog.objects;
-        let families = Families::of(objects);
         let mut fate = Fate::default();
         self.opaque(&mut fate)?;
-        self.nameless(&families, &mut fate)?;
-        families.all.iter().try_for_each(|family| self.family(family, &mut fate, notes))?;
-        let mut made = Objects { all: Vec::with_capacity(objects.len()), counts: fate.counts };
+        self.nameless(&mut fate)?;
+        self.families.all.iter().try_for_each(|family| self.family(family, &mut fate, notes))?;
+        let mut all = Vec::with_capacity(objects.len());
         for (at, object) in objects.iter().enumerate() {
             if let Some(new) = fate.made.remove(&at) {
-                made.all.extend(new);
-            } else if fate.dropped.contains(&at) {
-                made.counts.dropped += 1;
-            } else if object.reshard == ReshardRule::Global {
-                self.global(object, &mut fate, &mut made)?;
+                all.extend(new);
+            } else if fate.dropped.contains(&at) || fate.left.contains(&at) {
+                fate.counts.dropped += 1;
+            } else if object.reshard == ReshardRule::Global && self.is_one() {
+                all.extend(self.global(object, &mut fate)?);
             } else if !fate.gone.contains(&at) {
-                made.counts.kept += 1;
-                made.all.push(object.clone());
+                fate.counts.kept += 1;
+                all.push(object.clone());
             }
         }
-        self.must_be_covered(&fate)?;
-        if made.counts.dropped > 0 && self.request.drop_per_rank {
-            notes.push(format!("{} per-rank values left out", made.counts.dropped));
-        } else if made.counts.dropped > 0 {
-            notes.push(format!("{} non-tensor values left out by rules for rank state", made.counts.dropped));
-        }
-        Ok(made)
+        fate.must_be_covered(|family| family.map_or_else(|| self.text(), |family| self.change_of(family)))?;
+        let given = if self.is_one() { self.request.rank_state.rules().len() } else { 0 };
+        notes.extend(fate.notes(self.scheme, given));
+        Ok(Objects { all, counts: fate.counts })
+    }
+
+    /// `dataloader.dp_rank_*, 4 -> 2 data ranks`.
+    fn change_of(&self, family: &Family) -> String {
+        let before = self.before.map_or_else(|| "an unknown number".to_owned(), |before| before.to_string());
+        format!("{}, {before} -> {}", family.key(), many(self.to.data_ranks()))
     }
 
     /// `dp=4 pp=2 -> dp=2 (4 data ranks -> 2)`.
@@ -136,64 +148,91 @@ impl Change<'_> {
 
     /// What belongs to single ranks and can't be taken apart stays only where the mesh does.
     fn opaque(&self, fate: &mut Fate) -> Result<()> {
-        let each = self.catalog.objects.iter().enumerate();
-        let bound: Vec<(usize, &ObjectEntry)> =
-            each.filter(|(_, object)| object.reshard == ReshardRule::PerRank).collect();
-        self.drop_or_refuse(&bound, fate, "belongs to a single rank of the old mesh")
-    }
-
-    fn nameless(&self, families: &Families, fate: &mut Fate) -> Result<()> {
-        // Nothing becomes of them where the number is known to stay.
-        if self.old.is_some_and(|old| old.data_ranks() == self.to.data_ranks()) {
+        if self.old == Some(self.to) {
             return Ok(());
         }
-        let bound = families.nameless.iter().filter_map(|at| Some((*at, self.catalog.objects.get(*at)?)));
-        let bound: Vec<_> = bound.collect();
-        self.drop_or_refuse(
-            &bound,
-            fate,
-            "is a value of each data rank, and its key does not name its own rank",
-        )
+        let each = self.catalog.objects.iter().enumerate();
+        let bound = each.filter(|(_, object)| object.reshard == ReshardRule::PerRank).map(|(at, _)| at);
+        self.drop_or_refuse(&bound.collect::<Vec<_>>(), fate, "belongs to a single rank of the old mesh")
     }
 
-    fn drop_or_refuse(&self, bound: &[(usize, &ObjectEntry)], fate: &mut Fate, why: &str) -> Result<()> {
-        let Some((_, first)) = bound.first() else { return Ok(()) };
-        if !self.request.drop_per_rank {
-            let (key, count) = (&first.key, bound.len());
-            return Err(Error::incompatible(format!("{key} {why}: {} ({count} such values)", self.text()))
-                .hint("--drop-per-rank leaves them out; or keep the mesh that they were saved on"));
+    fn nameless(&self, fate: &mut Fate) -> Result<()> {
+        // Nothing becomes of them where the number is known to stay.
+        if !self.is_one() {
+            return Ok(());
         }
-        fate.dropped.extend(bound.iter().map(|(at, _)| *at));
-        Ok(())
+        let Families { nameless, ambiguous, .. } = &self.families;
+        let why = "is a value of each data rank, and its key does not name its own rank";
+        self.drop_or_refuse(nameless, fate, why)?;
+        let why = "is a value of each data rank, and which number of its key is the rank's is not known (--from tells how many \
+                   there were)";
+        self.drop_or_refuse(ambiguous, fate, why)
+    }
+
+    /// A rule may drop such a value too: of its whole key, since no rank is known in it.
+    fn drop_or_refuse(&self, bound: &[usize], fate: &mut Fate, why: &str) -> Result<()> {
+        let mut refused = Vec::new();
+        for &at in bound {
+            let Some(object) = self.catalog.objects.get(at) else { continue };
+            let below = self.scheme.at(&object.key.split('.').collect::<Vec<_>>()).below();
+            match self.dropping(below) {
+                Some(rule) => {
+                    fate.decided.insert(rule);
+                    fate.dropped.insert(at);
+                }
+                None if self.request.drop_per_rank => drop(fate.left.insert(at)),
+                None => refused.push(object),
+            }
+        }
+        let Some(first) = refused.first() else { return Ok(()) };
+        let (key, count) = (&first.key, refused.len());
+        Err(Error::incompatible(format!("{key} {why}: {} ({count} such values)", self.text()))
+            .hint("--drop-per-rank leaves them out; or keep the mesh that they were saved on"))
+    }
+
+    /// The rule that drops all that is below a place, if one does.
+    fn dropping(&self, below: Below) -> Option<usize> {
+        let Below::Rule(at) = below else { return None };
+        self.scheme.rules().get(at).filter(|rule| rule.spread == Spread::Drop).map(|_| at)
     }
 
     fn family(&self, family: &Family, fate: &mut Fate, notes: &mut Vec<String>) -> Result<()> {
         let members: Vec<usize> = family.members.values().copied().collect();
-        let from = match family.ranks() {
-            Ok(from) => from,
-            Err(_) if self.request.drop_per_rank => {
-                fate.dropped.extend(members);
-                return Ok(());
-            }
-            Err(error) => return Err(error),
-        };
-        self.must_be_from(family, from)?;
-        let to = self.to.data_ranks();
-        if from == to {
+        let fits = self.fits(family);
+        if fits.is_ok() && !self.is_one() {
             return Ok(());
         }
-        let values = members.iter().filter_map(|at| self.catalog.objects.get(*at)).collect::<Vec<_>>();
-        let mut walk = Walk::new(self.scheme, Some(from), to);
-        let made = rank_state::respread(&mut walk, &family.path(), &values);
-        if walk.covered == 0 && self.request.drop_per_rank {
-            // Nothing is said of it: neither what it is nor what it can't be is of interest.
+        let path = family.path();
+        let below = self.scheme.at(&path).below();
+        if let Some(rule) = self.dropping(below) {
+            fate.decided.insert(rule);
             fate.dropped.extend(members);
+            fate.places.push(family.before.clone());
             return Ok(());
         }
-        let made = made.map_err(|error| error.at(format!("{}, {from} -> {}", family.key(), many(to))))?;
-        fate.changed.push((family.clone(), from));
+        if below == Below::Nothing && self.request.drop_per_rank {
+            // Neither what it is nor what it can't be is of interest.
+            fate.left.extend(members);
+            fate.places.push(family.before.clone());
+            return Ok(());
+        }
+        fits?;
+        let to = self.to.data_ranks();
+        let values = members.iter().filter_map(|at| self.catalog.objects.get(*at)).collect::<Vec<_>>();
+        let from = values.len() as u64;
+        let mut walk = Walk::new(self.scheme, Some(from), to);
+        let made = rank_state::respread(&mut walk, &path, &values);
+        let made = made.map_err(|error| error.at(self.change_of(family)))?;
+        fate.places.push(family.before.clone());
+        if walk.decided.is_empty() && self.request.drop_per_rank && !walk.uncovered.is_empty() {
+            // Rules for paths like these, and none for one that is there.
+            fate.left.extend(members);
+            return Ok(());
+        }
+        fate.decided.append(&mut walk.decided);
+        fate.changed.push(family.clone());
         if !walk.uncovered.is_empty() {
-            fate.uncovered.append(&mut walk.uncovered);
+            fate.uncovered.append(walk.uncovered);
             return Ok(());
         }
         let Some(made) = made else {
@@ -211,97 +250,47 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// What the user says of the old mesh has to agree with the values that are there.
-    fn must_be_from(&self, family: &Family, from: u64) -> Result<()> {
-        let said = self.request.from.as_ref().map(Mesh::data_ranks);
-        let Some(said) = said.filter(|said| *said != from) else { return Ok(()) };
-        if self.request.drop_per_rank {
-            return Ok(());
+    /// All that tells how many data ranks there were has to agree: values of one that are missing would be lost unnoticed.
+    fn fits(&self, family: &Family) -> Result<()> {
+        let hinted = |error: Error| {
+            match error.hint_text() {
+            Some(_) => error,
+            None => error.hint(
+                "give the mesh that wrote it with --from, where the checkpoint records none; --drop-per-rank leaves out such \
+                 values where no rule is about them",
+            ),
         }
-        let key = family.key();
-        let text = format!("{key} has the values of {}, and --from says {said}", many(from));
-        Err(Error::incompatible(text).hint("give the mesh that wrote it, or leave --from out"))
+        };
+        let said = match (&self.request.from, &self.catalog.mesh) {
+            (Some(from), _) => Some((from.data_ranks(), "--from says")),
+            (None, Some(mesh)) => Some((mesh.data_ranks(), "the checkpoint records")),
+            (None, None) => None,
+        };
+        if let Some((said, who)) = said {
+            return family.must_be_of(said, who).map_err(hinted);
+        }
+        let first = self.families.all.first();
+        let Some((count, first)) = first.and_then(|first| Some((first.ranks().ok()?, first))) else {
+            return family.ranks().map(drop);
+        };
+        family.must_be_of(count, &format!("{} those of", first.key())).map_err(hinted)
     }
 
     /// A value of the whole run stays, but for what rules say of the number of data ranks in it.
-    fn global(&self, object: &ObjectEntry, fate: &mut Fate, made: &mut Objects) -> Result<()> {
+    fn global(&self, object: &ObjectEntry, fate: &mut Fate) -> Result<Option<ObjectEntry>> {
         let path: Vec<&str> = object.key.split('.').collect();
-        let changes = |it: &RankRule| matches!(it.spread, Spread::Ranks | Spread::Drop);
-        let new = if fate.changed.is_empty() {
-            Some(object.clone())
-        } else if self.scheme.rules().iter().any(changes) || self.scheme.spread(&path).is_some() {
-            let walk = Walk::new(self.scheme, fate.ranks_before(&path), self.to.data_ranks());
-            rank_state::rewritten(&walk, &path, object)?
-        } else {
-            Some(object.clone())
-        };
-        if fate.is_beside(&path) && self.may_be_stale(&path) {
-            let value = object.preview.as_ref().map(ToString::to_string).unwrap_or_default();
-            let value = format!("{value} (kept as it is only where a rule names it)");
-            fate.uncovered.push(Uncovered { path: object.key.clone(), value });
-        }
+        let mut walk = Walk::new(self.scheme, self.before, self.to.data_ranks());
+        let (new, stale) = rank_state::rewritten(&mut walk, &path, object, fate.beside(&path))?;
+        fate.decided.append(&mut walk.decided);
+        // Beside values that are left out it does no harm, and is told.
+        if fate.changed.is_empty() { &mut fate.stale } else { &mut fate.uncovered }.append(stale);
         match &new {
-            None => made.counts.dropped += 1,
-            Some(new) if new == object => made.counts.kept += 1,
-            Some(_) => made.counts.rewritten += 1,
+            None => fate.counts.dropped += 1,
+            Some(new) if new == object => fate.counts.kept += 1,
+            Some(_) => fate.counts.rewritten += 1,
         }
-        made.all.extend(new);
-        Ok(())
+        Ok(new)
     }
-
-    /// Whether a value that may be the number of data ranks would be kept by accident: no rule is about it, or one for many that says
-    /// that all are the same.
-    fn may_be_stale(&self, path: &[&str]) -> bool {
-        let names_it = |rule: &RankRule| rule.pattern.as_str() == path.join(".");
-        let rule = self.scheme.rule(path);
-        path.last().is_some_and(|name| COUNTS.contains(name))
-            && rule.is_none_or(|rule| rule.spread == Spread::Same && !names_it(rule))
-    }
-
-    /// Refuses leaves of which nothing says what becomes of them, all at once.
-    fn must_be_covered(&self, fate: &Fate) -> Result<()> {
-        const SHOWN: usize = 8;
-        let Some(first) = fate.uncovered.first() else { return Ok(()) };
-        let shown = fate.uncovered.iter().take(SHOWN).map(|it| format!("{} = {}", it.path, it.value));
-        let mut list = shown.collect::<Vec<_>>().join("; ");
-        if let Some(more) = fate.uncovered.len().checked_sub(SHOWN).filter(|more| *more > 0) {
-            list.push_str(&format!("; and {more} more"));
-        }
-        let change = fate.changed.first().map_or_else(
-            || self.text(),
-            |(family, from)| format!("{}, {from} -> {}", family.key(), many(self.to.data_ranks())),
-        );
-        let text = format!("{change}: no rule says what becomes of {list}");
-        let one = &first.path;
-        Err(Error::incompatible(text).hint(format!(
-            "say it of each: --rank-state '{one}=HOW' with same, concat, interleave, sum, ranks or drop, see `ckpt help \
-             rank-state`; --drop-per-rank leaves out values that no rule covers at all"
-        )))
-    }
-}
-
-impl Fate {
-    /// The number of data ranks before: that of the families beside a path, else of all, if it is one.
-    fn ranks_before(&self, path: &[&str]) -> Option<u64> {
-        let beside = self.changed.iter().filter(|(family, _)| is_beside(family, path));
-        let mut counts: Vec<u64> = beside.map(|(_, from)| *from).collect();
-        if counts.is_empty() {
-            counts = self.changed.iter().map(|(_, from)| *from).collect();
-        }
-        counts.dedup();
-        match counts.as_slice() {
-            [from] => Some(*from),
-            _ => None,
-        }
-    }
-
-    fn is_beside(&self, path: &[&str]) -> bool {
-        self.changed.iter().any(|(family, _)| is_beside(family, path))
-    }
-}
-
-fn is_beside(family: &Family, path: &[&str]) -> bool {
-    path.split_last().is_some_and(|(_, parent)| parent.iter().eq(&family.before))
 }
 
 /// `1 data rank`, `4 data ranks`.

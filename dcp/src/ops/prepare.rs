@@ -22,7 +22,7 @@ use serde_json::{Map, Value};
 
 use super::{
     naming::{self, Named, NamingRequest},
-    objects::{Objects, objects},
+    objects::{Objects, has_tensors_of_ranks, objects, tensors_left},
 };
 use crate::{
     Catalog, Error, ErrorKind, Format, Recorded, ReshardRule, Result, TargetSpec, TargetTensor,
@@ -151,7 +151,8 @@ impl Request {
 }
 
 impl Select {
-    fn wants(&self, entry: &Entry) -> bool {
+    /// Whether a tensor is.
+    pub(super) fn wants(&self, entry: &Entry) -> bool {
         let part = match self.part {
             Part::All => true,
             Part::Model => entry.role.is_model(),
@@ -179,7 +180,9 @@ pub fn prepare(catalog: &Catalog, request: &Request) -> Result<Prepared> {
         notes.push(format!("compressed where it gains 1/32 or more: {}", request.codecs));
     }
     let mut mesh = meshes(catalog, request)?;
-    let mut chosen = choose(catalog, request, &mut notes)?;
+    let scheme = scheme(catalog, request)?;
+    let left = tensors_left(catalog, request, &scheme, &mut notes)?;
+    let mut chosen = choose(catalog, request, &left, &mut notes)?;
     let (named, maps) = translate(&mut chosen, request, &mut notes)?;
     if request.to.is_none() && named.check_mesh(&mesh).is_err() {
         notes.push(format!("laid out for one rank: not every tensor says how it lies on {mesh}"));
@@ -201,16 +204,16 @@ pub fn prepare(catalog: &Catalog, request: &Request) -> Result<Prepared> {
         rules: rules_of(&named.registry),
         cost: cost(catalog, request, &chosen, &named, &layout)?,
     };
-    let scheme = scheme(catalog, request)?;
     let objects = objects(catalog, request, &scheme, &mut notes)?;
+    let recorded = recorded(catalog, request, (&chosen.registry, &objects), &mesh, &mut notes);
     let digest = digest(&plan, request, &named.registry, (&scheme, &objects))?.to_string();
     plan.attempt = digest.chars().take(16).collect();
     let spec = TargetSpec {
         tensors: targets(&written, &layout, request)?,
         objects: objects.all,
         step: catalog.step.or(request.step),
-        mesh: Some(mesh),
-        split: Some(split),
+        split: recorded.as_ref().map(|_| split),
+        mesh: recorded,
         plan_digest: digest,
         extra: extra(catalog, request, &scheme)?,
         codecs: request.codecs.clone(),
@@ -230,9 +233,33 @@ fn scheme(catalog: &Catalog, request: &Request) -> Result<RankScheme> {
     let file = request.naming.rules.as_deref().map(Rules::from_toml).transpose();
     let file = file.map_err(|e| Error::incompatible(format!("rules file: {e}")).caused_by(e))?;
     let given = request.rank_state.clone().before(file.map(|rules| rules.rank_state).unwrap_or_default());
-    // Of what nobody has such a value, what is recorded by that name is of no interest.
-    let needed = catalog.objects.iter().any(|object| object.reshard == ReshardRule::PerDataRank);
-    Ok(if needed { given.before(catalog.rank_scheme()?) } else { given })
+    // Without any value that rules could be about, what is recorded by that name is of no interest.
+    Ok(if catalog.objects.is_empty() { given } else { given.before(catalog.rank_scheme()?) })
+}
+
+/// The mesh to record. What belongs to single ranks stays as it is where no mesh is asked for; one that was not its own would then
+/// be taken for its own later, so none is recorded.
+fn recorded(
+    catalog: &Catalog,
+    request: &Request,
+    (registry, objects): (&Registry, &Objects),
+    mesh: &Mesh,
+    notes: &mut Vec<String>,
+) -> Option<Mesh> {
+    let own = request.to.is_some() || catalog.mesh.as_ref() == Some(mesh);
+    let bound = objects.all.iter().any(|object| object.reshard != ReshardRule::Global)
+        || has_tensors_of_ranks(registry.entries().iter());
+    if own || !bound {
+        return Some(mesh.clone());
+    }
+    if request.format == Format::Native {
+        notes.push(
+            "no mesh is recorded: values of single ranks are kept as they are, and tensors are laid out for one rank; a later \
+             --from says on which mesh they were written"
+                .to_owned(),
+        );
+    }
+    None
 }
 
 /// What a target keeps beside tensors and objects. Rules for rank state are kept, so that they need not be said again.
@@ -249,9 +276,14 @@ struct Chosen {
     positions: Vec<usize>,
 }
 
-fn choose(catalog: &Catalog, request: &Request, notes: &mut Vec<String>) -> Result<Chosen> {
+fn choose(
+    catalog: &Catalog,
+    request: &Request,
+    gone: &HashSet<usize>,
+    notes: &mut Vec<String>,
+) -> Result<Chosen> {
     let mut chosen = Chosen { registry: Registry::new(), positions: Vec::new() };
-    let wanted = |(_, entry): &(usize, &Entry)| request.select.wants(entry);
+    let wanted = |(at, entry): &(usize, &Entry)| request.select.wants(entry) && !gone.contains(at);
     let (mut left, mut bytes) = (0_usize, 0_u64);
     for (at, entry) in catalog.registry.entries().iter().enumerate().filter(wanted) {
         if request.format == Format::Hf && !entry.role.is_model() {

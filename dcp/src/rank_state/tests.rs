@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{
     RankScheme, Walk,
-    decode::decode,
+    decode::{Budget, decode},
     encode::encode,
     respread, rewritten,
     state::{Pickled, State},
@@ -14,6 +14,8 @@ use crate::{
     Encoding, ErrorKind, ObjectEntry, PathPart, ReshardRule, Result,
     pickle::{Arena, Protocol, write},
 };
+
+mod bounds;
 
 fn object(rank: usize, encoding: Encoding, bytes: Vec<u8>) -> ObjectEntry {
     let key = format!("loader.dp_rank_{rank}");
@@ -98,9 +100,9 @@ fn a_leaf_that_no_rule_covers_is_noted_with_its_value_and_nothing_is_guessed() {
     let scheme = scheme(&["loader.a=concat"]);
     let mut walk = Walk::new(&scheme, Some(2), 1);
     respread(&mut walk, &["loader"], &objects.iter().collect::<Vec<_>>()).unwrap();
-    let [leaf] = walk.uncovered.as_slice() else { panic!("{:?}", walk.uncovered) };
+    let [leaf] = walk.uncovered.first.as_slice() else { panic!("{:?}", walk.uncovered) };
     assert_eq!((leaf.path.as_str(), leaf.value.as_str()), ("loader.deep.b", "2"));
-    assert_eq!(walk.covered, 1);
+    assert_eq!((walk.uncovered.count, walk.decided.len()), (1, 1));
 }
 
 #[test]
@@ -216,14 +218,15 @@ fn a_value_of_the_whole_run_changes_in_its_number_of_data_ranks_alone() {
         ..object(0, Encoding::Json, serde_json::to_vec(value).unwrap())
     };
     let scheme = scheme(&["train.dp=ranks", "train.old=drop", "train.list=concat"]);
-    let walk = Walk::new(&scheme, Some(4), 2);
-    let made =
-        rewritten(&walk, &["train"], &global(&json!({"step": 9, "dp": 4, "old": 1}))).unwrap().unwrap();
+    let changed = |object: &ObjectEntry| {
+        rewritten(&mut Walk::new(&scheme, Some(4), 2), &["train"], object, Vec::new()).map(|made| made.0)
+    };
+    let made = changed(&global(&json!({"step": 9, "dp": 4, "old": 1}))).unwrap().unwrap();
     assert_eq!(serde_json::from_slice::<Value>(&made.bytes).unwrap(), json!({"step": 9, "dp": 2}));
     let untouched = global(&json!({"step": 123_456_789, "x": [0.1]}));
-    assert_eq!(rewritten(&walk, &["train"], &untouched).unwrap().unwrap(), untouched);
+    assert_eq!(changed(&untouched).unwrap().unwrap(), untouched);
     for (value, word) in [(json!({"dp": 8}), "train.dp is 8"), (json!({"list": [1]}), "a rule says concat")] {
-        let error = rewritten(&walk, &["train"], &global(&value)).unwrap_err().to_string();
+        let error = changed(&global(&value)).unwrap_err().to_string();
         assert!(error.contains(word), "{error}");
     }
 }
@@ -255,6 +258,19 @@ fn state() -> impl Strategy<Value = State> {
     })
 }
 
+/// Bytes that a value takes, without room that lists have left.
+fn memory(state: &State) -> usize {
+    let below = match state {
+        State::Text(text) | State::Odd(text) => text.len(),
+        State::Bytes(bytes) | State::Large(bytes) => bytes.len(),
+        State::List(items) | State::Tuple(items) => items.iter().map(memory).sum(),
+        State::Dict(pairs) => pairs.iter().map(|(key, value)| memory(key) + memory(value)).sum(),
+        State::Pickled(pickled) => pickled.raw.len() + memory(&pickled.value),
+        _ => 0,
+    };
+    size_of::<State>() + below
+}
+
 /// Lists of data ranks as a loader that deals samples out has them.
 fn dealt(total: u64, ranks: u64) -> Vec<Value> {
     (0..ranks).map(|rank| (0..total).filter(|it| it % ranks == rank).collect::<Vec<_>>().into()).collect()
@@ -262,11 +278,16 @@ fn dealt(total: u64, ranks: u64) -> Vec<Value> {
 
 proptest! {
     #[test]
-    fn bytes_of_any_kind_are_decoded_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..60), pickle in any::<bool>()) {
+    fn bytes_of_any_kind_make_no_more_than_their_budget(bytes in prop::collection::vec(any::<u8>(), 0..60), pickle in any::<bool>()) {
         let bytes = if pickle { [&[0x80, 2][..], &bytes, b"."].concat() } else { bytes };
         for encoding in [Encoding::Json, Encoding::Pickle, Encoding::TorchSave] {
-            let found = decode(&object(0, encoding, bytes.clone()));
-            prop_assert!(found.is_ok() || found.is_err());
+            let object = object(0, encoding, bytes.clone());
+            let mut budget = Budget::of(&[&object]);
+            let most = budget.left();
+            if let Ok(state) = budget.decode(&object) {
+                let spent = usize::try_from(most - budget.left()).unwrap();
+                prop_assert!(memory(&state) <= spent, "{} of {spent}", memory(&state));
+            }
         }
     }
 

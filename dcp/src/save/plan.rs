@@ -13,6 +13,7 @@ use crate::{
     cores,
     digest::{Sha256Digest, Sha256Hasher},
     engine::grid::Grid,
+    rank_state,
 };
 
 /// Who writes which box. Clones share it.
@@ -36,12 +37,14 @@ impl SavePlan {
     ///
     /// # Errors
     /// `Incompatible` for a tensor without a placement rule or with one that does not fit it, layers that do not split, and
-    /// boxes of elements narrower than a byte that cut through one; for more metrics than a checkpoint may have.
+    /// boxes of elements narrower than a byte that cut through one; for more metrics than a checkpoint may have; for values of data
+    /// ranks that are not of as many as the mesh has.
     pub fn new(spec: SaveSpec) -> Result<Self> {
         if spec.metrics.len() > MOST_METRICS {
             let text = format!("{} metrics, and a checkpoint may have {MOST_METRICS}", spec.metrics.len());
             return Err(Error::incompatible(text).hint("keep the others beside it, or in `extra`"));
         }
+        rank_state::must_be_of(&spec.objects, spec.mesh.data_ranks())?;
         let layout = Layout::new(&spec.registry, &spec.mesh, &spec.split)
             .map_err(|error| Error::incompatible(error.to_string()).caused_by(error))?;
         let ranks = u32::try_from(spec.mesh.ranks())

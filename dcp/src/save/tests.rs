@@ -192,6 +192,21 @@ fn rules_for_state_of_data_ranks_are_saved_with_it_and_whoever_reshards_goes_by_
     refused(prepare(&hostile, &request), ErrorKind::Corrupt, &["rules for state of data ranks"]);
 }
 
+#[test]
+fn values_of_fewer_data_ranks_than_the_mesh_has_are_not_saved() {
+    let value = |rank: u64| ObjectEntry {
+        reshard: ReshardRule::PerDataRank,
+        ..object(&format!("cursor.dp_rank_{rank}"), b"{}".to_vec())
+    };
+    let plan = |ranks: u64| {
+        SavePlan::new(spec(&wholes(), "2x1x2", 70).with_objects((0..ranks).map(value).collect()))
+    };
+    plan(2).unwrap();
+    for ranks in [1, 3, 4] {
+        refused(plan(ranks), ErrorKind::Incompatible, &["cursor.dp_rank_*", "and the mesh has 2"]);
+    }
+}
+
 /// Meshes of at most 64 ranks, and a few tensors whose rules fit any.
 pub(crate) fn models() -> impl Strategy<Value = (Mesh, Vec<Whole>)> {
     let mesh = strategies::mesh().prop_filter("few ranks", |mesh| mesh.ranks() <= 64);

@@ -105,9 +105,13 @@ pub(crate) fn from_json(arena: &mut Arena, value: &Value) -> NodeId {
 
 /// TorchTitan keeps one data-loader state per data rank; a key that names a rank otherwise belongs to that rank alone.
 pub(crate) fn rule(path: &[PathPart]) -> ReshardRule {
+    let is = |prefix: &str, segment: &str| {
+        segment.strip_prefix(prefix).is_some_and(|rest| rest.parse::<u64>().is_ok())
+    };
     let named = |prefix: &str| {
         path.iter().any(|part| match part {
-            PathPart::Key(key) => key.strip_prefix(prefix).is_some_and(|rest| rest.parse::<u64>().is_ok()),
+            // A flat key has several.
+            PathPart::Key(key) => key.split('.').any(|segment| is(prefix, segment)),
             PathPart::Index(_) => false,
         })
     };
@@ -149,6 +153,10 @@ mod tests {
         assert_eq!(rule_of(&["rng", "rank_3"]), ReshardRule::PerRank);
         assert_eq!(rule_of(&["optim", "param_groups", "lr"]), ReshardRule::Global);
         assert_eq!(rule_of(&["ranking"]), ReshardRule::Global);
+        // Keys that a flat state dict has.
+        assert_eq!(rule_of(&["dataloader.dp_rank_0"]), ReshardRule::PerDataRank);
+        assert_eq!(rule_of(&["rng", "torch.rank_0.state"]), ReshardRule::PerRank);
+        assert_eq!(rule_of(&["dataloader.dp_rank_x"]), ReshardRule::Global);
     }
 
     #[test]

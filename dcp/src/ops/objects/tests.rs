@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{Encoding, ErrorKind, Format, PathPart, ReshardRule};
 
+mod agreement;
+
 fn object(key: &str, reshard: ReshardRule, value: &Value) -> ObjectEntry {
     ObjectEntry {
         key: key.to_owned(),

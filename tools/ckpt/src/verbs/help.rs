@@ -88,7 +88,13 @@ leaf decides. A leaf that none covers is refused, with its value: nothing is gue
 pickles within pickles; they are read as data, and nothing in them is run.
 
 Rules come from, the first that covers winning: --rank-state, [[rank_state]] tables (match, how) of --rules FILE, the checkpoint itself: a
-native store keeps them. --drop-per-rank leaves out whatever can't follow and no rule is about.
+native store keeps them, and `ckpt inspect` shows them. --drop-per-rank leaves out whatever can't follow and no rule is about.
+
+Rules are for values of the whole run too: ranks rewrites the number of data ranks in them, drop leaves them out. How many data ranks there
+were is told by the values themselves, by --from, by the mesh that the checkpoint records; all that is told has to agree.
+
+Tensors whose names name a rank (rng.rank_0), and which are no parameters, belong to it: on another mesh they are refused, or left out by
+--drop-per-rank or a drop rule. Without --to everything stays as it is, and no mesh is recorded for it where it is not the source's own.
 ";
 
 const STACKING: &str = "\
