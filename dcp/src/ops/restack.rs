@@ -6,13 +6,15 @@
 
 use fqn::{
     Entry, Registry, TensorId,
-    pattern::Pattern,
     preset::Rules,
     stacking::{Stacking, Way},
 };
 use serde_json::Value;
 
-use super::naming::{self, Base, NamingRequest};
+use super::{
+    naming::{self, Base, NamingRequest},
+    prepare::Select,
+};
 use crate::{Catalog, Error, ObjectEntry, Restacked, Result, Source, Step};
 
 /// What shall be stacked, and taken apart: pairs of names or words.
@@ -38,7 +40,7 @@ impl RestackRequest {
     }
 }
 
-/// `source` as the request wants it shown, of the tensors whose names `glob` matches; and what there is to say of it. Placement of
+/// `source` as the request wants it shown, of the tensors that `select` wants; and what there is to say of it. Placement of
 /// what is made is put into `naming`.
 ///
 /// # Errors
@@ -47,9 +49,9 @@ pub fn restack(
     source: Box<dyn Source>,
     request: &RestackRequest,
     naming: &mut NamingRequest,
-    glob: Option<&Pattern>,
+    select: &Select,
 ) -> Result<(Restacked, Vec<String>)> {
-    let wanted = |entry: &Entry| glob.is_none_or(|glob| glob.matches(entry.fqn.as_str()));
+    let wanted = |entry: &Entry| select.wants(entry);
     let mut registry = Registry::new();
     for entry in source.catalog().registry.entries().iter().filter(|entry| wanted(entry)) {
         registry.push(entry.clone()).map_err(|e| Error::internal(e.to_string()))?;
@@ -212,4 +214,42 @@ fn stale(catalog: &Catalog) -> Option<String> {
     let (first, more) = (stale.next()?, stale.count());
     let others = if more > 0 { format!(" and {more} other values name") } else { " names".to_owned() };
     Some(format!("{}{others} tensors as they were, and is kept so", first.key))
+}
+
+#[cfg(test)]
+mod tests {
+    use fqn::{Dtype, Role};
+
+    use super::*;
+    use crate::{
+        engine::testing::{MemSource, Proof, Stored, Whole, grid},
+        ops::prepare::Part,
+    };
+
+    #[test]
+    fn steps_that_differ_are_in_the_way_of_a_stack_until_the_model_alone_is_asked_for() {
+        let tensors = (0..3).flat_map(|at| {
+            let name = format!("experts.{at}.w");
+            let mut step = Whole::new(&name, Dtype::F32, &[]);
+            step.entry.role = Role::Slot("step".into());
+            step.bytes = vec![0, 0, 0, at];
+            [Whole::new(&name, Dtype::F32, &[2, 2]), step]
+        });
+        let cut =
+            |it: Whole| (it.clone(), grid(&it.entry.shape, &vec![1; it.entry.shape.rank()]), Stored::Packed);
+        let tensors: Vec<_> = tensors.map(cut).collect();
+        let stacked = |part: Part| {
+            let source = Box::new(MemSource::new(&tensors, 1, Proof::Nothing));
+            let wish = RestackRequest {
+                stack: vec!["experts.{expert}.w=stack".to_owned()],
+                ..RestackRequest::default()
+            };
+            let select = Select { part, ..Select::default() };
+            restack(source, &wish, &mut NamingRequest::default(), &select).map(|(shown, _)| shown)
+        };
+        let error = stacked(Part::All).unwrap_err();
+        assert!(error.to_string().contains("have different values"), "{error}");
+        assert!(error.hint_text().unwrap().contains("--only model"), "{error:?}");
+        assert_eq!(stacked(Part::Model).unwrap().catalog().registry.len(), 1);
+    }
 }

@@ -8,19 +8,26 @@ use reshard::{Assembly, AssemblyPart, Index, Region};
 use crate::{Catalog, Chunk, ChunkList, Error, Result};
 
 /// Most chunks of all tensors that are made of others: a bound on the memory that a catalog of small boxes can take.
-const MOST_CHUNKS: usize = 1 << 24;
+const MOST_CHUNKS: u64 = 1 << 24;
+
+/// As many there may be of the smallest source. A larger one has one for so many of its bytes: real chunks are far larger.
+const FEW_CHUNKS: u64 = 1 << 18;
+const BYTES_OF_A_CHUNK: u64 = 64;
 
 /// Chunks of the source below as chunks of what is made of it.
 pub(super) struct Boxes<'a> {
     inner: &'a Catalog,
     /// Where the chunks of a tensor lie.
     indices: HashMap<usize, Index>,
-    count: usize,
+    count: u64,
+    most: u64,
 }
 
 impl<'a> Boxes<'a> {
     pub(super) fn of_source(inner: &'a Catalog) -> Self {
-        Self { inner, indices: HashMap::new(), count: 0 }
+        let bytes = inner.file_bytes().0;
+        let most = FEW_CHUNKS.saturating_add(bytes / BYTES_OF_A_CHUNK).min(MOST_CHUNKS);
+        Self { inner, indices: HashMap::new(), count: 0, most }
     }
 
     /// The chunks of a tensor that is made so.
@@ -37,9 +44,9 @@ impl<'a> Boxes<'a> {
                 Index::new(&regions)
             });
             let met = index.meeting(&part.from);
-            self.count = self.count.saturating_add(met.len());
-            if self.count > MOST_CHUNKS {
-                let text = format!("stacking makes more than {MOST_CHUNKS} chunks of the source's");
+            self.count = self.count.saturating_add(met.len() as u64);
+            if self.count > self.most {
+                let text = format!("stacking makes more than {} chunks of the source's", self.most);
                 return Err(Error::unsupported(text)
                     .hint("reshard to a smaller mesh first, or select a part with #GLOB"));
             }

@@ -1,5 +1,5 @@
 //! Scalars of an optimizer that a stack has one of: whether all members have the same is read before anything is planned, by the
-//! recorded fingerprints where there are some.
+//! recorded fingerprints where all have some.
 
 use fqn::Entry;
 use reshard::Region;
@@ -16,26 +16,25 @@ pub(super) fn same_counters(inner: &dyn Source, step: &Step, made: &Made) -> Res
     let groups = step.pair.counters(&made.registry).map_err(|error| step.refused(error))?;
     let mut counters = Counters { inner, reader: None };
     for group in groups.iter().filter(|group| group.len() > 1) {
-        let mut first: Option<(&Entry, Value)> = None;
-        for at in group {
-            let entry = made.registry.entries().get(*at);
-            let (Some(entry), Some(Thread::Whole(below))) = (entry, made.of.get(*at)) else { continue };
-            let value = counters.value(*below)?;
-            match &first {
-                Some((one, known)) if *known != value => return Err(differ(step, one, entry)),
-                Some(_) => {}
-                None => first = Some((entry, value)),
+        let member = |at: &usize| Some((made.registry.entries().get(*at)?, made.of.get(*at)?));
+        let members: Vec<(&Entry, &Thread)> = group.iter().filter_map(member).collect();
+        let Some(((one, first), others)) = members.split_first() else { continue };
+        let prints = |thread: &Thread| counters.recorded(thread);
+        let recorded: Option<Vec<Fingerprint>> = members.iter().map(|(_, thread)| prints(thread)).collect();
+        if let Some((first, rest)) = recorded.as_deref().and_then(<[_]>::split_first) {
+            match rest.iter().zip(others).find(|(print, _)| *print != first) {
+                Some((_, (other, _))) => return Err(differ(step, one, other)),
+                None => continue,
+            }
+        }
+        let first = counters.bytes(first)?;
+        for (other, thread) in others {
+            if counters.bytes(thread)? != first {
+                return Err(differ(step, one, other));
             }
         }
     }
     Ok(())
-}
-
-/// What a scalar is: its fingerprint, where it was recorded, or its bytes.
-#[derive(Debug, PartialEq, Eq)]
-enum Value {
-    Recorded(Fingerprint),
-    Bytes(Vec<u8>),
 }
 
 struct Counters<'a> {
@@ -44,18 +43,32 @@ struct Counters<'a> {
 }
 
 impl<'a> Counters<'a> {
-    fn value(&mut self, at: usize) -> Result<Value> {
-        let catalog = self.inner.catalog();
-        if let Some(known) = catalog.tensors.get(at).and_then(|tensor| tensor.fingerprint) {
-            return Ok(Value::Recorded(known));
+    /// The fingerprint that is recorded of one as it is; none of a part of another, which an earlier step took out of it.
+    fn recorded(&self, thread: &Thread) -> Option<Fingerprint> {
+        let Thread::Whole(at) = thread else { return None };
+        self.inner.catalog().tensors.get(*at)?.fingerprint
+    }
+
+    fn bytes(&mut self, thread: &Thread) -> Result<Vec<u8>> {
+        match thread {
+            Thread::Whole(at) => {
+                let entry = self.inner.catalog().registry.entries().get(*at);
+                let shape = entry.map(|entry| entry.shape.clone()).unwrap_or_default();
+                self.read(*at, &Region::whole(&shape).map_err(|error| Error::corrupt(error.to_string()))?)
+            }
+            Thread::Boxes(made) => {
+                let parts = made.parts().iter().map(|part| self.read(part.source, &part.from));
+                Ok(parts.collect::<Result<Vec<_>>>()?.concat())
+            }
         }
-        let shape = catalog.registry.entries().get(at).map(|entry| entry.shape.clone()).unwrap_or_default();
-        let whole = Region::whole(&shape).map_err(|error| Error::corrupt(error.to_string()))?;
+    }
+
+    fn read(&mut self, at: usize, region: &Region) -> Result<Vec<u8>> {
         let inner: &'a dyn Source = self.inner;
         let reader = self.reader.get_or_insert_with(|| RegionReader::new(inner, Verify::Records));
-        let mut bytes = vec![0; usize::try_from(reader.bytes(at, &whole)?).unwrap_or(usize::MAX)];
-        reader.read_into(at, &whole, &mut bytes)?;
-        Ok(Value::Bytes(bytes))
+        let mut bytes = vec![0; usize::try_from(reader.bytes(at, region)?).unwrap_or(usize::MAX)];
+        reader.read_into(at, region, &mut bytes)?;
+        Ok(bytes)
     }
 }
 

@@ -320,6 +320,50 @@ fn a_stack_takes_the_step_of_its_members_where_they_all_have_the_same() {
 }
 
 #[test]
+fn a_step_of_which_one_is_recorded_and_another_is_not_is_compared_by_its_bytes() {
+    let slot = |at: usize, value: u8| {
+        let mut step = member(at, Dtype::F32, &[]);
+        step.entry.role = Role::Slot("step".into());
+        step.bytes = vec![0, 0, 0, value];
+        (step, grid(&[], &[]), Stored::Packed)
+    };
+    let open = |last: u8| {
+        let mut source = MemSource::new(&[slot(0, 64), slot(1, 64), slot(2, last)], 1, Proof::Nothing);
+        source.catalog.tensors[1].fingerprint = None;
+        shown(&Kept(Arc::new(source)), &[step(Way::Stack, 0)])
+    };
+    assert!(open(64).is_ok());
+    assert!(open(65).unwrap_err().to_string().contains("experts.2.w@slot:step have different values"));
+}
+
+#[test]
+fn steps_that_were_taken_out_of_a_stack_are_compared_before_they_are_stacked_otherwise() {
+    let layer = |at: usize, steps: [u8; 2]| {
+        let name = format!("l.{at}.stack");
+        let mut slot = Whole::new(&name, Dtype::F32, &[2]);
+        slot.entry.role = Role::Slot("step".into());
+        slot.bytes = steps.iter().flat_map(|step| [0, 0, 0, *step]).collect();
+        [(Whole::new(&name, Dtype::F32, &[2, 3]), &[1, 1][..]), (slot, &[1][..])]
+            .map(|(whole, parts)| (whole.clone(), grid(&whole.entry.shape, parts), Stored::Packed))
+    };
+    let open = |second: [u8; 2]| {
+        let tensors = [layer(0, [64, 65]), layer(1, second)].concat();
+        let pair = |way, text: &str| Step { way, pair: text.parse().unwrap() };
+        let steps = [
+            pair(Way::Unstack, "l.{layer}.experts.{expert}.w=l.{layer}.stack"),
+            pair(Way::Stack, "l.{layer}.experts.{expert}.w=experts.{expert}.w"),
+        ];
+        shown(&kept(&tensors, 1, Proof::Nothing), &steps)
+    };
+    assert_eq!(open([64, 65]).unwrap().catalog().registry.len(), 4);
+    let error = open([64, 66]).unwrap_err().to_string();
+    assert!(
+        error.contains("l.0.experts.1.w@slot:step and l.1.experts.1.w@slot:step have different"),
+        "{error}"
+    );
+}
+
+#[test]
 fn elements_narrower_than_a_byte_are_stacked_whole_and_not_mixed() {
     let half = |at: usize| {
         let mut whole = member(at, Dtype::U8, &[3, 4]);

@@ -75,14 +75,15 @@ fn hinted(error: Error) -> Error {
 }
 
 /// The source with members as stacks, or stacks as members, where that is asked for; and what there is to say of it. A glob chooses among
-/// the names of the source: what is made of them is wanted.
+/// the names of the source: what is made of them is wanted. What `--only` leaves behind is in nobody's way.
 fn restacked(job: &Job<'_>, opened: Opened, request: &mut Request) -> Result<(Opened, Vec<String>)> {
     let wish = job.restack();
     if wish.is_empty() {
         return Ok((opened, restack::unused(&wish, &request.naming)?.into_iter().collect()));
     }
-    let glob = request.select.glob.take();
-    let (shown, notes) = restack::restack(opened.source, &wish, &mut request.naming, glob.as_ref())?;
+    let select = request.select.clone();
+    request.select.glob = None;
+    let (shown, notes) = restack::restack(opened.source, &wish, &mut request.naming, &select)?;
     Ok((Opened { source: Box::new(shown), ..opened }, notes))
 }
 
