@@ -77,7 +77,7 @@ fn what_is_printed_as_json_is_what_is_documented() {
     let (dcp, hf, tied) = (fixture(DCP), fixture(HF), fixture("hf/llama_tied"));
     let flipped = fixture("hostile/flipped_dcp");
     let runs: Vec<Vec<&str>> = vec![
-        vec!["convert", &dcp, "a", "--to", "2x1x2", "--heads", "4", "--verify"],
+        vec!["convert", &dcp, "a", "--to", "2x1x2", "--heads", "4", "--rank-state", "x=same", "--verify"],
         vec!["reshard", "a", "b", "--to", "1x1x2", "--verify"],
         vec!["export", &hf, "h", "--verify"],
         vec!["convert", &dcp, "p", "--to", "2x1x2", "--plan", "plan.json"],

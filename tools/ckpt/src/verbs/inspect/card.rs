@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dcp::formats::native::CommitFacts;
+use dcp::rank_state::RankScheme;
 use dcp::{Catalog, Error, Result};
 use fqn::{Entry, pattern::Pattern};
 use serde::Serialize;
@@ -40,6 +41,8 @@ pub(super) struct Card {
     other: Totals,
     objects_count: usize,
     objects_bytes: usize,
+    #[serde(skip_serializing_if = "RankScheme::is_empty")]
+    rank_state: RankScheme,
     files_count: usize,
     files_bytes: u64,
     files_logical_bytes: u64,
@@ -83,7 +86,7 @@ impl Totals {
 }
 
 impl Card {
-    pub(super) fn new(opened: &Opened, request: &Request<'_>) -> Result<Self> {
+    pub(super) fn new(opened: &Opened, request: &Request<'_>, rank_state: RankScheme) -> Result<Self> {
         let catalog = opened.source.catalog();
         let chosen = choose(catalog, request)?;
         let mut totals = [Totals::default(), Totals::default(), Totals::default()];
@@ -111,6 +114,7 @@ impl Card {
             other,
             objects_count: catalog.objects.len(),
             objects_bytes: catalog.objects.iter().map(|object| object.bytes.len()).sum(),
+            rank_state,
             files_count: catalog.files.len(),
             files_bytes: catalog.file_bytes().0,
             files_logical_bytes: catalog.file_bytes().1,
@@ -149,6 +153,12 @@ impl Card {
         let sizes = format!("{} of {} ({percent})", units::bytes(stored), units::bytes(logical));
         let rules = self.codecs.as_ref().map(|rules| format!(", {rules}")).unwrap_or_default();
         (stored != logical).then(|| sizes + &rules)
+    }
+
+    /// The recorded rules for state of data ranks, as the command line takes them; the first that covers a leaf decides.
+    fn rank_rules(&self) -> impl Iterator<Item = String> {
+        let rules = self.rank_state.rules().iter();
+        rules.map(|rule| style::harmless(&format!("{}={}", rule.pattern, rule.spread)))
     }
 
     fn tables(&self, lines: &[&TensorLine]) -> Vec<Table> {
@@ -225,6 +235,7 @@ impl Render for Card {
                 self.objects_count
             ));
         }
+        lines.extend(self.rank_rules().map(|rule| format!("rank state {rule}")));
         let bytes = units::bytes(self.files_bytes);
         lines.push(format!(
             "files      {:>5} files    {bytes} in {} chunks",
@@ -251,6 +262,7 @@ impl Render for Card {
         {
             text += &format!("{name}\t{}\t{}\t{}\n", totals.tensors, totals.elements, totals.bytes);
         }
+        self.rank_rules().for_each(|rule| text += &format!("rank_state\t{rule}\n"));
         if self.files_bytes != self.files_logical_bytes {
             let rules = self.codecs.as_deref().unwrap_or_default();
             text += &format!("compressed\t{}\t{}\t{rules}\n", self.files_bytes, self.files_logical_bytes);

@@ -7,6 +7,7 @@ mod values;
 use dcp::Result;
 use dcp::engine::Verify;
 use dcp::formats::{Depth, OpenOptions};
+use dcp::rank_state::RankScheme;
 
 use self::card::{Card, Request};
 use super::{Context, open};
@@ -32,7 +33,15 @@ pub(crate) fn run(context: &Context<'_>, args: &cli::Inspect) -> Result<exit::Co
         files: args.files,
         objects: args.objects,
     };
-    let card = Card::new(&opened, &request)?;
-    output::show(context, &args.target.to_string(), &opened.warnings, &card)?;
+    let mut warnings = opened.warnings.clone();
+    let catalog = opened.source.catalog();
+    // Without a value that it could be about, what is recorded by that name means nothing.
+    let recorded = if catalog.objects.is_empty() { Ok(RankScheme::default()) } else { catalog.rank_scheme() };
+    let rank_state = recorded.unwrap_or_else(|error| {
+        warnings.push(error.to_string());
+        RankScheme::default()
+    });
+    let card = Card::new(&opened, &request, rank_state)?;
+    output::show(context, &args.target.to_string(), &warnings, &card)?;
     Ok(exit::DONE)
 }
