@@ -96,7 +96,7 @@ fn write(
     share: Share,
 ) -> Result<Outcome> {
     if job.writing.resume {
-        target.must_go_on(job, opened, prepared)?;
+        target.must_go_on(job, opened, prepared, share)?;
     }
     let mut sink = target.sink(job, opened, prepared, share)?;
     let options = run_options(context, opened, target);

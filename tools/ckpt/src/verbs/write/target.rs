@@ -87,11 +87,17 @@ impl Target {
         local_path(&self.location).ok_or_else(|| Error::internal(format!("{} is no path", self.location)))
     }
 
-    /// Checks that a run of the same plan was stopped here.
+    /// Checks that a run of the same plan was stopped here. A worker that comes late finds it done by others, and that is what it is for.
     ///
     /// # Errors
     /// `Conflict` where none was, saying what there is instead.
-    pub(super) fn must_go_on(&self, job: &Job<'_>, opened: &Opened, prepared: &Prepared) -> Result<()> {
+    pub(super) fn must_go_on(
+        &self,
+        job: &Job<'_>,
+        opened: &Opened,
+        prepared: &Prepared,
+        share: Share,
+    ) -> Result<()> {
         let spec = &prepared.copy.spec;
         if job.format != Format::Native {
             let (own, others) = Staging::left(&self.path()?, &spec.plan_digest)?;
@@ -103,6 +109,7 @@ impl Target {
         };
         match NativeSink::new(root, self.options(job, opened, Share::WHOLE)?).earlier(spec)? {
             Earlier::Stopped => Ok(()),
+            Earlier::Committed(_) if share != Share::WHOLE => Ok(()),
             Earlier::Nothing => Err(self.nothing_stopped(&[])),
             Earlier::Committed(seq) => {
                 let text = format!("--resume: {}: this command is done, as record {seq}", self.location);
@@ -156,11 +163,20 @@ impl Target {
 /// The source as the manifest names it: the same text however it was spelled, since several may write the manifest of one attempt.
 fn origin(job: &Job<'_>, opened: &Opened) -> String {
     let real = local_path(&opened.location).and_then(|path| path.canonicalize().ok());
-    let mut place = real.map_or_else(|| opened.location.clone(), |path| path.display().to_string());
+    let mut place = real.map_or_else(|| one_spelling(&opened.location), |path| path.display().to_string());
     if let Some(commit) = &opened.commit {
         place = format!("{place}@seq:{}", commit.seq);
     }
     place + &job.source.glob.iter().map(|glob| format!("#{glob}")).collect::<String>()
+}
+
+/// A URL as it is spelled with no slash too many; anything else as it is.
+fn one_spelling(location: &str) -> String {
+    let Some((scheme, rest)) = location.split_once("://") else { return location.to_owned() };
+    let mut parts = rest.split('/');
+    let authority = parts.next().unwrap_or_default();
+    let path = parts.filter(|part| !part.is_empty()).map(|part| format!("/{part}"));
+    format!("{}://{authority}{}", scheme.to_ascii_lowercase(), path.collect::<String>())
 }
 
 /// Who writes, as records say.
@@ -170,7 +186,7 @@ pub(in crate::verbs) fn writer() -> String {
 
 fn same(a: &str, b: &str) -> bool {
     let real = |text: &str| local_path(text).and_then(|path| path.canonicalize().ok());
-    a == b || real(a).is_some_and(|a| Some(a) == real(b))
+    one_spelling(a) == one_spelling(b) || real(a).is_some_and(|a| Some(a) == real(b))
 }
 
 fn is_free(path: &Path) -> Result<()> {
@@ -232,4 +248,20 @@ fn folder(job: &Job<'_>, prepared: &Prepared) -> hf::HfOptions {
     options.config_folder.clone_from(&job.naming.config);
     options.facts.num_attention_heads = prepared.named.facts.heads;
     options
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_in_a_store_is_the_same_however_many_slashes_it_is_spelled_with() {
+        for text in ["s3://b/run", "s3://b/run/", "S3://b//run//"] {
+            assert_eq!(one_spelling(text), "s3://b/run", "{text}");
+            assert!(same(text, "s3://b/run"), "{text}");
+        }
+        assert_eq!(one_spelling("memory:///a/"), "memory:///a");
+        assert_eq!(one_spelling("runs//a/"), "runs//a/");
+        assert!(!same("s3://b/run", "s3://c/run"));
+    }
 }
