@@ -149,3 +149,64 @@ fn rules_are_part_of_the_plan_and_workers_make_one_checkpoint_of_it() {
     assert_eq!(objects("b").as_array().unwrap().len(), 4);
     place.done(&["verify", "b"]);
 }
+
+#[test]
+fn a_store_that_is_made_without_a_mesh_records_none_and_shows_its_rules_and_values_follow_later() {
+    let (place, source) = (Place::new(), fixture(LOADER));
+    let made = place.json(&args(&[&["convert", &source, "store"], &RULES]));
+    assert!(made["result"]["notes"].to_string().contains("no mesh is recorded"), "{made}");
+    let card = place.json(&["inspect", "store"])["result"].clone();
+    assert_eq!(card.get("mesh"), None);
+    assert_eq!(card["rank_state"][0], json!({"match": "dataloader.world_size", "how": "ranks"}));
+    assert_eq!(card["rank_state"].as_array().unwrap().len(), 3);
+    let text = place.done(&["inspect", "store"]);
+    assert!(text.out.contains("rank_state\tdataloader.world_size=ranks"), "{}", text.out);
+    for to in ["1", "1x1x1"] {
+        let merged = place.json(&args(&[&["reshard", "store@seq:1", to, "--to", to], &PLACED]));
+        assert_eq!(counts(&merged["result"]), [1, 0, 4, 1, 0], "{to}");
+    }
+    place
+        .run(&args(&[&["reshard", "store", "x", "--to", "2", "--from", "2x2x1"], &PLACED]))
+        .refused(22, &["dataloader.dp_rank_* has the values of 4 data ranks, and --from says 2"]);
+}
+
+#[test]
+fn the_number_of_data_ranks_is_rewritten_also_where_their_values_are_left_out_and_rules_without_use_are_told()
+{
+    let (place, source) = (Place::new(), fixture(LOADER));
+    let rules = ["--rank-state", "dataloader.world_size=ranks", "--rank-state", "dataloder.x=drop"];
+    let drop = ["convert", &source, "store", "--to", "2", "--drop-per-rank"];
+    let made = place.json(&args(&[&drop, &PLACED, &rules]));
+    assert_eq!(counts(&made["result"]), [1, 0, 0, 1, 4]);
+    let notes = made["result"]["notes"].to_string();
+    assert!(notes.contains("'dataloder.x=drop' decided on nothing"), "{notes}");
+    // The store has no values of data ranks left, and its rule holds.
+    place.done(&["reshard", "store", "--to", "3"]);
+    let values = place.json(&["inspect", "store", "--objects"])["result"]["objects"].clone();
+    let size = values.as_array().unwrap().iter().find(|it| it["key"] == "dataloader.world_size").unwrap();
+    assert_eq!(size["value"], 3);
+}
+
+#[test]
+fn a_worker_that_comes_late_and_goes_on_finds_it_done() {
+    let (place, source) = (Place::new(), fixture(LOADER));
+    let base = args(&[&["convert", &source, "store", "--to", "2"], &PLACED, &RULES]);
+    let worker = |share: &'static str| args(&[&base, &["--worker", share]]);
+    place.done(&worker("0/2"));
+    place.done(&worker("1/2"));
+    let late = place.json(&args(&[&worker("0/2"), &["--resume"]]));
+    assert_eq!(late["result"]["sequence"], 1);
+    place.run(&args(&[&base, &["--resume"]])).refused(11, &["this command is done"]);
+}
+
+#[test]
+fn a_rules_file_says_at_once_what_is_stacked_and_what_becomes_of_rank_state() {
+    let place = Place::new();
+    let rules = "[[stack]]\nmembers = \"model.layers.{layer}.mlp.experts.{expert}.{part}.weight\"\n\
+                 stack = \"model.layers.{layer}.moe.{part}@0\"\n\
+                 [[rank_state]]\nmatch = \"loader.**\"\nhow = \"same\"\n";
+    std::fs::write(place.path("rules.toml"), rules).unwrap();
+    let source = fixture("torch_dcp/experts");
+    let made = place.json(&["convert", &source, "a", "--rules", "rules.toml", "--stack", "experts"]);
+    assert!(made["result"]["notes"].to_string().contains(".moe.{part}"), "{made}");
+}
