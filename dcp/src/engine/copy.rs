@@ -1,4 +1,4 @@
-//! [`Copy`]: the threads of a run, each of which takes the next units until none are left.
+//! [`Copy`](struct@Copy): the threads of a run, each of which takes the next units until none are left.
 //!
 //! Invariants: a failure of one thread, a panic too, ends all of them and is what the run tells; files that are not finished are given up.
 

@@ -37,7 +37,7 @@ impl RankHistory {
     /// Reads one rank's file.
     ///
     /// # Errors
-    /// As [`replay`].
+    /// As [`replay()`].
     pub fn read(path: &Path) -> Result<Self> {
         let mut found = Self::default();
         replay(path, &mut |record, begins| {
@@ -93,7 +93,7 @@ impl History {
     /// Reads a folder of metrics, the folder of a run that has one named `metrics`, or one rank's file.
     ///
     /// # Errors
-    /// `NotFound` where there are no metrics; as [`replay`].
+    /// `NotFound` where there are no metrics; as [`replay()`].
     pub fn read(path: &Path) -> Result<Self> {
         if path.is_file() {
             let folder = path.parent().unwrap_or(path).to_path_buf();
@@ -128,7 +128,7 @@ impl History {
         times.get(usize::from(times.len() > 1)..).unwrap_or_default().to_vec()
     }
 
-    /// How far the steps' times lie apart; see [`spread`].
+    /// How far the steps' times lie apart; see [`spread()`].
     #[must_use]
     pub fn spread(&self) -> f64 {
         spread(self.step_times().into_iter())

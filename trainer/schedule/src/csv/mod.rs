@@ -6,13 +6,13 @@
 //!  ,1F0,1I0,1F1,1I1,1W0,1W1        rank 1
 //! ```
 //!
-//! [`read`] finds out what a file does not say and refuses it where that is not certain: the dialect of its letters
+//! [`read()`] finds out what a file does not say and refuses it where that is not certain: the dialect of its letters
 //! ([`Dialect`]), whether it holds computations only or communication too ([`Format`]), the rank of every stage, and the
 //! number of microbatches. What the caller declares in [`Options`] is checked instead. Refusals name row and column,
 //! counted from 1 as spreadsheets do.
 //!
 //! A [`Document`] holds the cells as they stood, so that [`Document::text`] is byte for byte what was read, where that was
-//! as torch, or [`write`], writes it: blanks around cells, quotes and empty lines at the end are understood but not kept.
+//! as torch, or [`write()`], writes it: blanks around cells, quotes and empty lines at the end are understood but not kept.
 //! [`Document::table`] and [`Document::program`] pass every check that generated tables pass: torch runs files with
 //! communication unchecked.
 

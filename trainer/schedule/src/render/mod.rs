@@ -1,4 +1,4 @@
-//! A schedule drawn in time: on a terminal ([`terminal`]), as a picture ([`svg()`]), for a trace viewer ([`chrome`]). All three
+//! A schedule drawn in time: on a terminal ([`terminal()`]), as a picture ([`svg()`]), for a trace viewer ([`chrome()`]). All three
 //! draw the same [`Picture`]: a table, and when its cells run.
 //!
 //! Invariants: what is drawn is what was simulated, nothing is rounded to slots before it is drawn; text that comes from

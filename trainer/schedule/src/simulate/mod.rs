@@ -1,6 +1,6 @@
 //! When every action of a schedule starts and ends, if all take the times given: [`simulate`] for tables of computations,
 //! [`simulate_program`] for lowered ones, in which communication consists of actions. What follows from it: bubbles
-//! ([`Bubbles`]), memory over time ([`memory`]), the closed forms of the literature ([`formula`]).
+//! ([`Bubbles`]), memory over time ([`memory()`]), the closed forms of the literature ([`formula()`]).
 //!
 //! Deterministic: the same table and times give the same numbers to the bit. Times are of the caller's unit.
 
