@@ -135,25 +135,23 @@ fn is_right(process: &Process, seq: Seq, known: &Weights) -> Outcome<()> {
     known.check(&Loader::open_record(&process.root, record).map_err(text)?)
 }
 
-/// Goes on: the first work that is not done is done, another step is saved, all but the newest is retired and collected, and what
-/// stopped writers left is swept.
+/// Goes on: all work that is not done is done, another step is saved, all but the newest of each run is retired and collected, and
+/// what stopped writers left is swept. A folder that has its manifest and no record may be a whole checkpoint, which a collection
+/// leaves alone: so whoever was stopped there must be able to end it.
 fn go_on(recording: &Recording, process: &Process, log: &Log, facts: &mut Facts) -> Outcome<()> {
-    let mut works = recording.works.iter().enumerate();
-    if let Some((number, work)) = works.find(|(_, work)| !is_done(log, work)) {
-        let kept = std::cell::RefCell::new(BTreeMap::new());
+    let kept = std::cell::RefCell::new(BTreeMap::new());
+    for (number, work) in recording.works.iter().enumerate().filter(|(_, work)| !is_done(log, work)) {
         let finished = |rank: u32, done: &WriterDone| {
             kept.borrow_mut().insert((number, rank), done.kept);
         };
         // A reshard needs its source, which may not be there yet.
-        let needs = matches!(work, Work::Reshard { .. }) && log.state().newest(&label("main")?).is_none();
-        if !needs {
-            let seq = Seq::new(process.work(work, &finished).map_err(|error| format!("{work}: {error}"))?)
-                .map_err(text)?;
-            let known = known_of(recording, work)?;
-            is_right(process, seq, known)?;
+        if matches!(work, Work::Reshard { .. }) && log.state().newest(&label("main")?).is_none() {
+            continue;
         }
-        facts.kept = kept.into_inner();
+        let seq = process.work(work, &finished).map_err(|error| format!("{work}: {error}"))?;
+        is_right(process, Seq::new(seq).map_err(text)?, known_of(recording, work)?)?;
     }
+    facts.kept = kept.into_inner();
     let weights = Arc::new(Weights::new(7, 90, 1)?);
     let plan = weights.plan(&label("main")?, "1x1x1", None)?;
     let next = Work::Save { plan, weights: Arc::clone(&weights) };
