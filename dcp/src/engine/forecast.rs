@@ -15,7 +15,7 @@ use reshard::Region;
 use super::{
     options::{Budget, RunOptions},
     plan::CopyPlan,
-    run::per_thread,
+    run::{largest, per_thread},
 };
 use crate::{Catalog, Chunk, Chunks, FileId, Result, digest::BLOCK_LEN};
 
@@ -38,7 +38,7 @@ impl Forecast {
     /// # Errors
     /// `Incompatible` for a bound that is too small for any work.
     pub fn of(plan: &CopyPlan, catalog: &Catalog, options: &RunOptions, file_bytes: u64) -> Result<Self> {
-        let budget = Budget::new(options, per_thread(plan, catalog))?;
+        let budget = Budget::new(options, per_thread(plan, catalog), largest(plan))?;
         let passes = Passes::of(plan, budget.open_files as u64, file_bytes);
         let (mut needed, mut read, mut widest) = (0_u64, rest_of_records(plan, catalog), 0_u64);
         each_need(plan, catalog, |need| {

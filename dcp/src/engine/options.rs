@@ -110,8 +110,9 @@ pub(crate) struct Budget {
 
 impl Budget {
     /// Divides the bound: up to a half goes to open files where these hold bytes, but for one that there must be; of the rest, each thread
-    /// has `per_thread` bytes of buffers, and up to a half is the cache's. Fewer threads than wanted work where the bound asks for it.
-    pub(crate) fn new(options: &RunOptions, per_thread: u64) -> Result<Self> {
+    /// has `per_thread` bytes of buffers, and up to a half is the cache's. Fewer threads than wanted work where the bound asks for it. No
+    /// file holds more than the `largest` has.
+    pub(crate) fn new(options: &RunOptions, per_thread: u64, largest: u64) -> Result<Self> {
         let least = LEAST_MEMORY.max(per_thread.saturating_mul(2));
         if options.max_memory < least {
             return Err(Error::incompatible(format!(
@@ -120,9 +121,10 @@ impl Budget {
             ))
             .hint(format!("raise --max-memory to {} MiB or more", least.div_ceil(1 << 20))));
         }
-        let fit = (options.max_memory / 2).checked_div(options.per_file).unwrap_or(u64::MAX);
+        let per_file = options.per_file.min(largest);
+        let fit = (options.max_memory / 2).checked_div(per_file).unwrap_or(u64::MAX);
         let open_files = usize::try_from(fit).unwrap_or(usize::MAX).clamp(1, options.open_files.get());
-        let uploads = options.per_file.saturating_mul(open_files as u64);
+        let uploads = per_file.saturating_mul(open_files as u64);
         let rest = options.max_memory.saturating_sub(uploads).max(least);
         let cache = rest / 2;
         let threads = threads_in(rest - cache, per_thread, options.threads);
@@ -139,10 +141,10 @@ mod tests {
     fn a_small_bound_takes_threads_away_and_a_tiny_one_is_refused() {
         let many = NonZeroUsize::new(64).unwrap();
         let options = RunOptions { max_memory: 32 << 20, threads: many, ..RunOptions::default() };
-        let budget = Budget::new(&options, 5 << 20).unwrap();
+        let budget = Budget::new(&options, 5 << 20, u64::MAX).unwrap();
         assert_eq!((budget.threads, budget.cache), (3, 16 << 20));
         assert!(budget.total <= options.max_memory);
-        assert!(Budget::new(&RunOptions { max_memory: 1 << 20, ..options }, 1 << 20).is_err());
+        assert!(Budget::new(&RunOptions { max_memory: 1 << 20, ..options }, 1 << 20, u64::MAX).is_err());
     }
 
     #[test]
@@ -153,17 +155,19 @@ mod tests {
 
     #[test]
     fn files_that_hold_bytes_until_they_are_sent_are_counted_and_fewer_of_them_are_open() {
-        let of = |mib: u64| {
+        let small = |mib: u64, largest: u64| {
             let threads = NonZeroUsize::new(4).unwrap();
             let options =
                 RunOptions { max_memory: mib << 20, threads, per_file: 72 << 20, ..RunOptions::default() };
-            Budget::new(&options, 3 << 20).unwrap()
+            Budget::new(&options, 3 << 20, largest).unwrap()
         };
+        let of = |mib| small(mib, u64::MAX);
         let many = of(512);
         assert_eq!((many.open_files, many.threads, many.cache), (3, 4, (512 - 3 * 72) << 19));
         assert!(many.total <= 512 << 20);
         let few = of(64);
         assert_eq!((few.open_files, few.cache), (1, 8 << 20));
         assert_eq!(few.total, (72 + 8 + 2 * 3) << 20, "there is no less, and it is said");
+        assert_eq!(small(512, 10 << 20).open_files, 25, "a small file holds no more than it has");
     }
 }

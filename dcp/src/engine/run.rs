@@ -102,7 +102,7 @@ pub fn run_share(
     let tensors = Tensors::new(source.catalog());
     let jobs = plan.jobs(source.catalog(), &tensors)?;
     let coded = !plan.spec.codecs.is_none();
-    let budget = Budget::new(options, per_thread(plan, source.catalog()))?;
+    let budget = Budget::new(options, per_thread(plan, source.catalog()), largest(plan))?;
     let reader = Reader::shared(source, options.verify, budget.cache);
     reader.believe_sizes(budget.threads)?;
     let layout = sink.layout(&plan.spec)?;
@@ -172,6 +172,19 @@ pub fn run_share(
         fingerprints: ids.zip(fingerprints).collect(),
     };
     Ok((ending, report))
+}
+
+/// Bytes of the rank that has the most: no file of the target has more, names apart.
+pub(super) fn largest(plan: &CopyPlan) -> u64 {
+    let mut of: HashMap<u32, u64> = HashMap::new();
+    for tensor in &plan.spec.tensors {
+        for (region, rank) in &tensor.regions {
+            let bytes = tensor.entry.dtype.bytes_for(region.elements()).unwrap_or(u64::MAX);
+            let all = of.entry(*rank).or_default();
+            *all = all.saturating_add(bytes);
+        }
+    }
+    of.into_values().max().unwrap_or(0)
 }
 
 /// Bytes that a thread holds beside the cache.
