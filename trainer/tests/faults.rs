@@ -34,7 +34,7 @@ fn a_rank_that_hangs_is_named_in_time_and_the_run_started_again_goes_on_to_the_s
         &[
             "missing: rank 1 (",
             "a peer did not arrive, died, or did not answer in time); restarting all (1 of 1)",
-            "resume  mesh 1x2x1, from checkpoint",
+            "resume  mesh 1x2x1, schedule 1F1B, from checkpoint",
         ],
     );
     answer.leaves_out(NOISE);
