@@ -90,11 +90,12 @@ impl Trial {
         libtorch::require_cxx_compiler()?;
         libtorch::set_up(None)?;
         let python = python::environment()?;
-        let mut build =
-            vec!["build", "--quiet", "--package", "ckpt", "--bin", "ckpt", "--package", "trainer", "--bin"];
-        build.push("ckpt-train");
-        build.extend(options.full.then_some("--release"));
-        process::run(&mut test::cargo(&build), "cargo's own message is above")?;
+        // Each alone, as the demo builds them: together they would be built with other features, all anew.
+        for (package, program) in [("ckpt", "ckpt"), ("trainer", "ckpt-train")] {
+            let mut build = vec!["build", "--quiet", "--package", package, "--bin", program];
+            build.extend(options.full.then_some("--release"));
+            process::run(&mut test::cargo(&build), "cargo's own message is above")?;
+        }
         let profile = if options.full { "release" } else { "debug" };
         let target = std::env::var_os("CARGO_TARGET_DIR")
             .map_or_else(|| repository::root().join("target"), PathBuf::from);

@@ -41,7 +41,8 @@ impl Launch {
     pub(super) fn start(mut command: Command, folder: &Path) -> Result<Self, Error> {
         let said = folder.join("said.txt");
         let file = File::create(&said).map_err(Error::path("write", &said))?;
-        command.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
+        let out = file.try_clone().map_err(Error::path("write", &said))?;
+        command.current_dir(folder).stdin(Stdio::null()).stdout(out).stderr(file);
         let shown = crate::process::shown(&command);
         let child = command.spawn().map_err(|source| Error::Start { command: shown, source })?;
         Ok(Self { child, said })
@@ -50,8 +51,9 @@ impl Launch {
     /// Waits for the moment, kills the victim, and waits until all processes are gone.
     pub(super) fn kill(mut self, round: &Round) -> Result<Killed, Error> {
         let begun = Instant::now();
-        while round.from == From::FirstStep && !self.has_trained() && begun.elapsed() < PATIENCE {
-            if self.is_over() {
+        while round.from == From::FirstStep && !self.has_trained() {
+            if self.is_over() || begun.elapsed() > PATIENCE {
+                self.end();
                 return Ok(Killed::Nobody(self.last_line()));
             }
             thread::sleep(POLL);
