@@ -92,11 +92,9 @@ impl Trial {
         let python = python::environment()?;
         // Each alone, as the demo builds them: together they would be built with other features, all anew.
         for (package, program) in [("ckpt", "ckpt"), ("trainer", "ckpt-train")] {
-            let mut build = vec!["build", "--quiet", "--package", package, "--bin", program];
-            build.extend(options.full.then_some("--release"));
+            let build = ["build", "--quiet", "--package", package, "--bin", program];
             process::run(&mut test::cargo(&build), "cargo's own message is above")?;
         }
-        let profile = if options.full { "release" } else { "debug" };
         let target = std::env::var_os("CARGO_TARGET_DIR")
             .map_or_else(|| repository::root().join("target"), PathBuf::from);
         let folder = target.join("kills");
@@ -107,7 +105,7 @@ impl Trial {
         fs::create_dir_all(&text).map_err(Error::path("create", &text))?;
         let file = text.join("text.txt");
         fs::write(&file, letters(options.seed)).map_err(Error::path("write", &file))?;
-        Ok(Self { folder, programs: target.join(profile), python })
+        Ok(Self { folder, programs: target.join("debug"), python })
     }
 
     fn rounds(&self, options: &Options) -> Result<Figures, Error> {
