@@ -154,7 +154,7 @@ keys! {
     "debug.slow_save" Kind::Time, "by so much";
     "debug.fail_save_step" Kind::Whole(0), "the save of this step fails after its first blob; 0: none does";
     "debug.fail_save_rank" Kind::Whole(0), "on this rank";
-    "debug.nan_step" Kind::Whole(0), "put a NaN into a gradient at this step; 0: never";
+    "debug.nan_step" Kind::Whole(0), "make the losses of this step NaN; 0: never";
     "debug.nan_rank" Kind::Whole(0), "on this rank";
     "debug.die_step" Kind::Whole(0), "die by SIGKILL at this step, in the first incarnation; 0: never";
     "debug.die_rank" Kind::Whole(0), "on this rank";

@@ -95,3 +95,19 @@ impl Cluster {
         if self.one_node(ranks) { self.intra } else { self.inter }
     }
 }
+
+/// So many A100 cards in nodes of eight, with nothing held back: what this module's tests reckon with.
+#[cfg(test)]
+pub(super) const fn a100s(ranks: u64) -> Cluster {
+    Cluster {
+        ranks,
+        per_node: 8,
+        memory: 80e9,
+        reserve: 0.0,
+        flops: 312e12,
+        efficiency: 0.5,
+        intra: 300e9,
+        inter: 25e9,
+        overlap: 0.5,
+    }
+}

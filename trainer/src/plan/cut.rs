@@ -300,17 +300,7 @@ mod tests {
     use super::*;
 
     pub(crate) fn cluster(ranks: u64) -> Cluster {
-        Cluster {
-            ranks,
-            per_node: 8,
-            memory: 80e9,
-            reserve: 2e9,
-            flops: 312e12,
-            efficiency: 0.5,
-            intra: 300e9,
-            inter: 25e9,
-            overlap: 0.5,
-        }
+        Cluster { reserve: 2e9, ..crate::plan::cluster::a100s(ranks) }
     }
 
     fn cut(mesh: &str, strategy: Strategy, order: Order) -> Cut {

@@ -190,17 +190,7 @@ mod tests {
     };
 
     fn cluster() -> Cluster {
-        Cluster {
-            ranks: 64,
-            per_node: 8,
-            memory: 80e9,
-            reserve: 0.0,
-            flops: 312e12,
-            efficiency: 0.5,
-            intra: 300e9,
-            inter: 25e9,
-            overlap: 0.5,
-        }
+        crate::plan::cluster::a100s(64)
     }
 
     fn cut(per_node: u64) -> (Cut, Cluster) {

@@ -182,17 +182,7 @@ mod tests {
     };
 
     fn cluster(ranks: u64) -> Cluster {
-        Cluster {
-            ranks,
-            per_node: 8,
-            memory: 80e9,
-            reserve: 0.0,
-            flops: 312e12,
-            efficiency: 0.5,
-            intra: 300e9,
-            inter: 25e9,
-            overlap: 0.5,
-        }
+        crate::plan::cluster::a100s(ranks)
     }
 
     fn refused(mesh: &str, global: u64) -> Misfit {

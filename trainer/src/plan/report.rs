@@ -308,17 +308,7 @@ pub(super) mod tests {
     pub(in super::super) fn question(mesh: Option<&str>) -> Question {
         Question {
             model: presets::model("llama2-70b").unwrap().with_total(70_000_000_000).unwrap(),
-            cluster: Cluster {
-                ranks: 64,
-                per_node: 8,
-                memory: 80e9,
-                reserve: 2e9,
-                flops: 312e12,
-                efficiency: 0.5,
-                intra: 300e9,
-                inter: 25e9,
-                overlap: 0.5,
-            },
+            cluster: Cluster { reserve: 2e9, ..crate::plan::cluster::a100s(64) },
             policy: Policy {
                 compute: 2.0,
                 reduce: 4.0,

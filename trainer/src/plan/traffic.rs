@@ -128,22 +128,12 @@ pub fn pipeline_link(
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{Order, Recompute, cluster::Cluster, presets},
+        super::{Order, Recompute, presets},
         *,
     };
 
     fn cut(mesh: &str, strategy: Strategy) -> Cut {
-        let cluster = Cluster {
-            ranks: 64,
-            per_node: 8,
-            memory: 80e9,
-            reserve: 0.0,
-            flops: 312e12,
-            efficiency: 0.5,
-            intra: 300e9,
-            inter: 25e9,
-            overlap: 0.5,
-        };
+        let cluster = crate::plan::cluster::a100s(64);
         Cut::new(mesh.parse().unwrap(), strategy, Order::DpPpTp, &cluster)
     }
 
