@@ -24,7 +24,7 @@ const FOUR: &str = "--training.steps=4";
 fn a_rank_that_hangs_is_named_in_time_and_the_run_started_again_goes_on_to_the_same_bits() {
     let place = Place::new();
     let begun = Instant::now();
-    let hang = ["--debug.hang_step=4", "--debug.hang_rank=1", "--comm.step_timeout=2s"];
+    let hang = ["--debug.hang_step=4", "--debug.hang_rank=1", "--comm.step_timeout=5s"];
     let answer = place.launch(
         &["-n", "2", "--max-restarts", "1", "--grace", "1s"],
         &[&["--parallelism.mesh=1x2x1", FOUR][..], &hang[..]].concat(),
@@ -38,7 +38,7 @@ fn a_rank_that_hangs_is_named_in_time_and_the_run_started_again_goes_on_to_the_s
         ],
     );
     answer.leaves_out(NOISE);
-    assert!(begun.elapsed().as_secs() < 60, "{:?}", begun.elapsed());
+    assert!(begun.elapsed().as_secs() < 120, "{:?}", begun.elapsed());
     let scene =
         |rank| fs::read_to_string(place.path().join(format!("dumps/rank_0000{rank}.scene.txt"))).unwrap();
     assert!(scene(0).contains("failed at") && scene(0).contains("rank 1"), "{}", scene(0));
@@ -129,7 +129,8 @@ fn a_rank_whose_process_is_stopped_is_named_as_silent_within_the_step_limit_and_
     command.args([
         "--parallelism.mesh=1x2x1",
         "--training.steps=400",
-        "--comm.step_timeout=2s",
+        // Longer than a disk that others write to keeps a save waiting: it would be a rank that is late, and not silent.
+        "--comm.step_timeout=8s",
         "--checkpoint.interval=1",
     ]);
     let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
@@ -144,7 +145,7 @@ fn a_rank_whose_process_is_stopped_is_named_as_silent_within_the_step_limit_and_
     let named = lines.by_ref().map(Result::unwrap).find(|line| line.contains("its process is silent"));
     let named = named.unwrap_or_default();
     assert!(named.starts_with("[0] error") && named.contains("missing: rank 1 ("), "{named}");
-    assert!((2..20).contains(&since.elapsed().as_secs()), "{:?}", since.elapsed());
+    assert!((8..60).contains(&since.elapsed().as_secs()), "{:?}", since.elapsed());
     let again = lines.by_ref().map(Result::unwrap).find(|line| line.contains("resume  mesh 1x2x1"));
     assert!(again.is_some());
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();

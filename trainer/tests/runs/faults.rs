@@ -57,7 +57,7 @@ fn a_value_that_is_not_finite_on_one_rank_stops_all_before_they_update() {
 #[test]
 fn a_rank_that_stops_answering_is_named_and_all_start_again() {
     let place = Place::new();
-    let hangs = ["debug.hang_step=4", "debug.hang_rank=1", "comm.step_timeout=3s", "comm.dump_folder=dumps"];
+    let hangs = ["debug.hang_step=4", "debug.hang_rank=1", "comm.step_timeout=6s", "comm.dump_folder=dumps"];
     let more = [&["parallelism.mesh=2x1x1", "training.steps=6"], &hangs[..]].concat();
     let launched = place.launch(&["-n", "2", "--max-restarts", "1", "--grace", "1s"], "run", &more);
     launched.end().is(0, &["[0] error", "rank 1", "restarting all (1 of 1)"]);
