@@ -199,7 +199,7 @@ impl Crashes {
 
     /// Further schedules of those scenarios in which many act at once, as many as it takes.
     fn more(&mut self, distinct: &mut HashSet<u64>, effort: &Effort, seed: u64) -> Outcome<()> {
-        let many = [Scenario::Save, Scenario::Runs, Scenario::Forget];
+        let many = [Scenario::Busy, Scenario::Busy, Scenario::Save, Scenario::Busy, Scenario::Forget];
         for (n, scenario) in (effort.schedules..MOST_SCHEDULES).zip(many.into_iter().cycle()) {
             if distinct.len() as u64 >= PROMISED + PROMISED / 20 {
                 break;

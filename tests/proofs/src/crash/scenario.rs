@@ -11,9 +11,12 @@ use dcp::{
 
 use super::{
     mutation::Mutation,
-    world::{Process, Promise, Recording, Work, World, label},
+    world::{Process, Promise, Recording, Thing, Work, World, label},
 };
-use crate::weights::{Outcome, Weights, text};
+use crate::{
+    chance::mixed,
+    weights::{Outcome, Weights, text},
+};
 
 /// What runs before the crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -32,6 +35,9 @@ pub(crate) enum Scenario {
     Reshard,
     /// All checkpoints but the newest are retired, condemned and deleted, while another is saved.
     Forget,
+    /// All ranks of a run save, another run saves, and somebody collects or notes something, all at once, in two rounds. The schedule also
+    /// says on which meshes, and who else is there, so that recordings differ in what happens and not only in its order.
+    Busy,
     /// A save is killed somewhere; another process goes on with it.
     Continued,
     /// A seal is killed somewhere; another process goes on with it.
@@ -41,7 +47,7 @@ pub(crate) enum Scenario {
 }
 
 impl Scenario {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Puts,
         Self::Save,
         Self::Runs,
@@ -49,6 +55,7 @@ impl Scenario {
         Self::Seal,
         Self::Reshard,
         Self::Forget,
+        Self::Busy,
         Self::Continued,
         Self::SealContinued,
         Self::ForgetContinued,
@@ -63,6 +70,7 @@ impl Scenario {
             Self::Seal => "seal",
             Self::Reshard => "reshard",
             Self::Forget => "forget",
+            Self::Busy => "busy",
             Self::Continued => "continued",
             Self::SealContinued => "seal-continued",
             Self::ForgetContinued => "forget-continued",
@@ -95,6 +103,7 @@ impl Scenario {
             Self::Seal => seal(world),
             Self::Reshard => reshard(world),
             Self::Forget => forget(world),
+            Self::Busy => busy(world, schedule),
             Self::Continued => return continued(world, schedule, &killed_save),
             Self::SealContinued => return continued(world, schedule, &killed_seal),
             Self::ForgetContinued => return forget_continued(world, schedule),
@@ -296,6 +305,66 @@ fn forget(mut world: World) -> Outcome<Recording> {
     }
     world.promise(Promise::Records(records(&world.alone(2))?));
     Ok(world.recorded(from, false))
+}
+
+/// One of these, as a schedule has it for a matter.
+fn drawn<T: Copy>(schedule: u64, matter: u64, from: &[T]) -> Outcome<T> {
+    let at = mixed(schedule ^ mixed(matter)) % (from.len() as u64).max(1);
+    let found = usize::try_from(at).ok().and_then(|at| from.get(at)).copied();
+    found.ok_or_else(|| "nothing to draw from".to_owned())
+}
+
+fn busy(mut world: World, schedule: u64) -> Outcome<Recording> {
+    const MESHES: [(&str, u32); 6] =
+        [("1x1x1", 1), ("2x1x1", 2), ("1x1x2", 2), ("1x1x3", 3), ("2x1x2", 4), ("1x1x4", 4)];
+    let before = world.plan("main", drawn(schedule, 0, &MESHES)?.0, 10)?;
+    world.do_alone(&world.alone(1), before)?;
+    let from = world.fs.operations();
+    for round in [1, 2] {
+        let draw = |matter| drawn(schedule, 10 * round + matter, &MESHES);
+        let ((mesh, ranks), (other, _)) = (draw(1)?, draw(2)?);
+        let mine = world.plan("main", mesh, 10 + 10 * round)?;
+        let theirs = world.plan("sweep", other, 15 + 10 * round)?;
+        let patient = drawn(schedule, 10 * round + 3, &[1, 2])?;
+        let (collects, notes) =
+            drawn(schedule, 10 * round + 4, &[(true, false), (false, true), (true, true)])?;
+        busy_round(&world, (mine, ranks, patient), theirs, (collects, notes))?;
+    }
+    world.promise(Promise::Records(records(&world.alone(2))?));
+    Ok(world.recorded(from, false))
+}
+
+/// All ranks of `mine`, of which so many wait to commit, beside `theirs` and whoever else is there.
+fn busy_round(
+    world: &World,
+    (mine, ranks, patient): (usize, u32, u32),
+    theirs: usize,
+    (collects, notes): (bool, bool),
+) -> Outcome<()> {
+    let share = |rank: u32| move |process: &Process| world.share(process, mine, rank, rank < patient);
+    let shares: Vec<_> = (0..ranks).map(share).collect();
+    let other = |process: &Process| world.do_alone(process, theirs);
+    let collect = |process: &Process| collect(process, false);
+    let note = |process: &Process| note(world, process);
+    let mut things: Vec<Thing<'_>> = shares.iter().map(|share| share as Thing<'_>).collect();
+    things.push(&other);
+    if collects {
+        things.push(&collect);
+    }
+    if notes {
+        things.push(&note);
+    }
+    world.together(&things)
+}
+
+/// Notes in the log that the first checkpoint was verified.
+fn note(world: &World, process: &Process) -> Outcome<()> {
+    let mut log = Log::open_with(&process.root, process.options.clone()).map_err(text)?;
+    let action = Action::Verified(Verified { checkpoint: Seq::FIRST, whole: true });
+    let draft = log.draft(&label("main")?, action).map_err(text)?;
+    let seq = log.append(&draft).map_err(text)?.seq;
+    world.promise(Promise::Records(seq.get()));
+    Ok(())
 }
 
 fn forget_continued(mut world: World, schedule: u64) -> Outcome<Option<Recording>> {
