@@ -45,6 +45,10 @@ fn sixty_four_ranks_of_a_model_far_too_large_are_checked_in_one_process() {
         (json["ranks"][63]["tp"].as_u64(), json["ranks"][63]["messages_sent"].as_u64()),
         (Some(7), Some(16))
     );
+    // The tokens of the shrunk model divide over the ranks that they are cut over.
+    let cut = check(&place, &[&large[..], &["--parallelism.sequence_parallel=true"]].concat());
+    cut.is(0, &[]);
+    assert!(cut.out.contains("messages  1024 sent, 1024 received"), "{}", cut.out);
     assert!(!place.path().join("checkpoints").exists() && !place.path().join("metrics").exists());
 }
 

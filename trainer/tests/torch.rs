@@ -49,11 +49,12 @@ fn fifty_steps_agree_with_pytorch_in_one_process_and_on_a_mesh_in_both_modes() {
     run(&place, "fast", &["--training.mode=fast"]);
     run(&place, "mesh", &["--parallelism.mesh=2x2x1"]);
     run(&place, "mesh-fast", &["--parallelism.mesh=2x2x2", "--training.mode=fast"]);
+    run(&place, "sequence", &["--parallelism.mesh=1x2x2", "--parallelism.sequence_parallel=true"]);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/python/check_trainer_torch.py");
     let mut command = place.command(python);
-    command.arg(script).args(["text", SIZES, "one", "fast", "mesh", "mesh-fast"]);
+    command.arg(script).args(["text", SIZES, "one", "fast", "mesh", "mesh-fast", "sequence"]);
     let answer = Answer::of(command.output().unwrap());
     answer.is(0, &[]);
-    assert_eq!(answer.out.matches("\"steps\": 50").count(), 4, "{}", answer.out);
+    assert_eq!(answer.out.matches("\"steps\": 50").count(), 5, "{}", answer.out);
     println!("{}", answer.out.trim());
 }

@@ -21,6 +21,10 @@ const VERSION: u32 = 1;
 pub struct Geometry {
     /// G, virtual tensor-parallel ranks.
     pub virtual_tp: usize,
+    /// Whether tokens are cut over them between linears: then sums over tokens are made by virtual rank. Left out where not, as in
+    /// checkpoints that knew nothing of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sequence_parallel: bool,
     /// Sequences of a microbatch.
     pub micro_batch: usize,
     /// Microbatches of a step, over all data-parallel ranks.
@@ -151,7 +155,7 @@ impl RunState {
                 ErrorKind::Incompatible,
                 format!("exact mode: the checkpoint has {}, this run {}", self.numbers(), now.numbers()),
             )
-            .hint("keep virtual_tp, micro_batch, global_batch and seq_len, or train on in mode = \"fast\""));
+            .hint("keep virtual_tp, sequence_parallel, micro_batch, global_batch and seq_len, or train on in mode = \"fast\""));
         }
         Ok(self.notes(now))
     }
@@ -179,9 +183,10 @@ impl RunState {
     }
 
     fn numbers(&self) -> String {
-        let Geometry { virtual_tp, micro_batch, microbatches, seq_len } = self.geometry;
+        let Geometry { virtual_tp, sequence_parallel, micro_batch, microbatches, seq_len } = self.geometry;
+        let tokens = if sequence_parallel { " that tokens are cut over (sequence parallelism)" } else { "" };
         format!(
-            "mode {}, {virtual_tp} virtual tp ranks, {microbatches} microbatches of {micro_batch} × {seq_len} tokens",
+            "mode {}, {virtual_tp} virtual tp ranks{tokens}, {microbatches} microbatches of {micro_batch} × {seq_len} tokens",
             mode(self.exact)
         )
     }
@@ -200,7 +205,13 @@ mod tests {
     use super::*;
 
     fn state() -> RunState {
-        let geometry = Geometry { virtual_tp: 2, micro_batch: 1, microbatches: 8, seq_len: 64 };
+        let geometry = Geometry {
+            virtual_tp: 2,
+            sequence_parallel: false,
+            micro_batch: 1,
+            microbatches: 8,
+            seq_len: 64,
+        };
         RunState::fresh(7, "d".repeat(64), Sums::Exact, geometry)
     }
 
@@ -224,8 +235,25 @@ mod tests {
         let mut now = state();
         now.geometry.virtual_tp = 4;
         assert!(before.check(&now).unwrap_err().to_string().contains("4 virtual tp ranks"));
+        let mut now = state();
+        now.geometry.sequence_parallel = true;
+        let error = before.check(&now).unwrap_err();
+        assert!(
+            error.to_string().contains("this run mode exact, 2 virtual tp ranks that tokens are cut over"),
+            "{error}"
+        );
         now.exact = false;
         assert_eq!(before.check(&now).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn states_that_knew_nothing_of_cut_tokens_are_those_of_whole_ones() {
+        let text = String::from_utf8(state().object().unwrap().bytes.to_vec()).unwrap();
+        assert!(!text.contains("sequence_parallel"), "readable by what was before: {text}");
+        let mut cut = state();
+        cut.geometry.sequence_parallel = true;
+        let back = RunState::from_object(&cut.object().unwrap()).unwrap();
+        assert!(back.geometry.sequence_parallel);
     }
 
     #[test]

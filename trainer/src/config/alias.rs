@@ -21,6 +21,7 @@ const RENAMED: &[(&str, &str)] = &[
     ("parallelism.num_pp_microbatches", "training.microbatches"),
     ("parallelism.data_parallel_replicate_degree", "parallelism.dp_replicate"),
     ("parallelism.data_parallel_shard_degree", "parallelism.dp_shard"),
+    ("parallelism.enable_sequence_parallel", "parallelism.sequence_parallel"),
     ("parallelism.fsdp.strategy", "fsdp.strategy"),
     ("parallelism.fsdp_strategy", "fsdp.strategy"),
     ("fsdp.sharding_strategy", "fsdp.strategy"),

@@ -8,6 +8,7 @@ use crate::{
     Error, Result,
     exact::VirtualTp,
     mesh::MeshShape,
+    parallel::lengths_that_fit,
     plan::{Cut, Order, Strategy},
     stage,
 };
@@ -61,6 +62,7 @@ pub(super) fn together(config: &Config) -> Result<()> {
         stage::times(&config.debug.virtual_device, usize::try_from(stages).unwrap_or(usize::MAX))?;
     }
     exact(config)?;
+    tokens(config)?;
     split(&config.parallelism)
 }
 
@@ -115,6 +117,32 @@ fn exact(config: &Config) -> Result<()> {
     VirtualTp::of(0, config.parallelism.mesh.tp, total).map(|_| ()).map_err(|error| {
         error.at(format!("exact.virtual_tp={total}, parallelism.mesh={}", config.parallelism.mesh))
     })
+}
+
+/// Tokens that are cut over tensor-parallel ranks divide over them.
+fn tokens(config: &Config) -> Result<()> {
+    let (parallelism, training) = (&config.parallelism, &config.training);
+    let (key, ranks) = match training.mode {
+        Mode::Exact => ("exact.virtual_tp", config.exact.virtual_tp),
+        Mode::Fast => ("tp", parallelism.mesh.tp as u64),
+    };
+    let (micro, length) = (training.micro_batch, training.seq_len);
+    if !parallelism.sequence_parallel || lengths_that_fit(micro, length, ranks).contains(&length) {
+        return Ok(());
+    }
+    let fitting: Vec<_> =
+        lengths_that_fit(micro, length, ranks).iter().map(|it| format!("training.seq_len={it}")).collect();
+    let said = format!(
+        "parallelism.sequence_parallel=true cuts the training.micro_batch={micro} x training.seq_len={length} = {} tokens of a \
+         microbatch over {key}={ranks} (parallelism.mesh={}), which does not divide them; {} would do",
+        micro.saturating_mul(length),
+        parallelism.mesh,
+        fitting.join(" or ")
+    );
+    contradiction(
+        said,
+        "choose such a seq_len, another micro_batch or mesh, or parallelism.sequence_parallel=false",
+    )
 }
 
 /// A list of layers has an entry for every stage.

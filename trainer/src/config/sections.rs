@@ -372,6 +372,7 @@ pub struct Parallelism {
     pub stage_split: StageSplit,
     pub live_microbatches: u64,
     pub tp_across_nodes: bool,
+    pub sequence_parallel: bool,
 }
 
 impl Default for Parallelism {
@@ -387,6 +388,7 @@ impl Default for Parallelism {
             stage_split: StageSplit::Auto,
             live_microbatches: 0,
             tp_across_nodes: false,
+            sequence_parallel: false,
         }
     }
 }

@@ -172,6 +172,38 @@ fn exact_mode_asks_for_powers_of_two_and_fast_mode_does_not() {
 }
 
 #[test]
+fn tokens_that_are_cut_over_ranks_must_divide_and_the_nearest_lengths_are_told() {
+    let cut = |more: &[&'static str]| {
+        [&["parallelism.mesh=1x1x4", "parallelism.sequence_parallel=true"], more].concat()
+    };
+    let odd = ["training.micro_batch=1", "training.seq_len=10"];
+    refused(
+        BASE,
+        &cut(&odd),
+        &[
+            "training.micro_batch=1 x training.seq_len=10 = 10",
+            "exact.virtual_tp=4",
+            "training.seq_len=8 or training.seq_len=12",
+        ],
+    );
+    refused(BASE, &cut(&[&odd[..], &["training.mode=fast"]].concat()), &["over tp=4", "1x1x4"]);
+    refused(BASE, &cut(&["training.seq_len=3"]), &["; training.seq_len=4 would do"]);
+    given(BASE, &cut(&["training.micro_batch=2", "training.seq_len=10"])).unwrap();
+    // One rank owns all tokens, in exact mode one virtual rank.
+    given(BASE, &["training.seq_len=9", "parallelism.sequence_parallel=true"]).unwrap();
+    refused(
+        BASE,
+        &["training.seq_len=9", "parallelism.sequence_parallel=true", "exact.virtual_tp=2"],
+        &["exact.virtual_tp=2"],
+    );
+    let elsewhere = given(BASE, &["parallelism.enable_sequence_parallel=true"]).unwrap();
+    assert!(elsewhere.config.parallelism.sequence_parallel);
+    assert!(!given(BASE, &[]).unwrap().config.parallelism.sequence_parallel);
+    refused(BASE, &["parallelism.sequence_paralel=true"], &["did you mean `parallelism.sequence_parallel`?"]);
+    refused(BASE, &["parallelism.sequence_parallel=on"], &["parallelism.sequence_parallel"]);
+}
+
+#[test]
 fn a_strategy_is_one_line_and_names_from_elsewhere_mean_the_same() {
     for (names, strategy) in [
         (["FULL_SHARD", "zero3", "fsdp"], Sharded::FullShard),

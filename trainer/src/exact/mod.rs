@@ -1,9 +1,10 @@
 //! Exact mode: numbers that are a function of a *virtual mesh*, never of the real one.
 //!
-//! A run fixes G virtual tensor-parallel ranks, a micro-batch size and the global list of microbatches. A real rank plays
-//! its virtual ranks one after another, so every product has the same shape on every mesh; every sum is an aligned binary
-//! tree over virtual rank or over global microbatch index. A real rank's share of the leaves is a whole subtree, so the
-//! tree is the same however it is shared out, and the order of arrival cannot matter.
+//! A run fixes G virtual tensor-parallel ranks, whether tokens are cut over them (sequence parallelism), a micro-batch size and
+//! the global list of microbatches. A real rank plays its virtual ranks one after another, so every product has the same
+//! shape on every mesh; every sum is an aligned binary tree over virtual rank or over global microbatch index. A real rank's
+//! share of the leaves is a whole subtree, so the tree is the same however it is shared out, and the order of arrival cannot
+//! matter.
 //!
 //! # Fast mode
 //!

@@ -17,7 +17,7 @@ use crate::{
     config::{Config, Mode},
     exact::{Sums, VirtualTp},
     model::{Batch, Family, Model, Ops, Output, ParamSpec},
-    parallel::{Params, Pass, Runtime, TpOps, Whole},
+    parallel::{Params, Pass, Runtime, Tokens, TpOps, Whole},
     placement,
 };
 
@@ -43,10 +43,12 @@ impl Trained {
         let model = family.build(config.model.keys.clone())?;
         let registry = placement::registry(family, &*model)?;
         let (virtual_tp, sums) = geometry(&config)?;
+        // Of one process, and without a way back, cut tokens would be the same computation.
+        let how = (sums, Tokens::Whole);
         placement::check_tp(family, &*model, &registry, virtual_tp.total)?;
         let weights = weights(&loader, &*model).place(root.display_name())?;
         let params = Rc::new(Whole::new(&*model, &weights, &placement::cuts(&registry)?, virtual_tp)?);
-        let ops = TpOps::new(&*model, Rc::clone(&params) as Rc<dyn Params>, None, virtual_tp, sums)?;
+        let ops = TpOps::new(&*model, Rc::clone(&params) as Rc<dyn Params>, None, virtual_tp, how)?;
         Ok(Self { step: loader.commit()?.step, longest: longest(&config)?, model, params, ops })
     }
 

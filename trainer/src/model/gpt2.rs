@@ -6,7 +6,7 @@ use serde_json::json;
 use tch::{Kind, Tensor};
 
 use super::{
-    Batch, Linear, Model, Norm, Ops, Output, Param, ParamSpec, PartSpec, Value,
+    Batch, Linear, Lookup, Model, Norm, Ops, Output, Param, ParamSpec, PartSpec, Value,
     attention::Heads,
     llama::only,
     sizes::{self, ParamList},
@@ -104,11 +104,10 @@ impl Gpt2 {
             ))
             .hint("raise the model's max_length"));
         }
-        let places = tokens.f_select(0, 0)?.f_ones_like()?.f_cumsum(0, Kind::Int64)?.f_sub_scalar(1)?;
-        let words = ops.embed(tokens, self.param(0, 0)?)?;
-        let places = ops.embed(&places, self.param(0, 1)?)?;
-        let words = words.tensor()?.f_view([batch.rows, batch.length, self.config.dim])?;
-        Ok(words.f_add(places.tensor()?)?.f_view([-1, self.config.dim])?)
+        let places = tokens.f_ones_like()?.f_cumsum(-1, Kind::Int64)?.f_sub_scalar(1)?;
+        let words = Lookup { ids: tokens, table: self.param(0, 0)? };
+        let places = Lookup { ids: &places, table: self.param(0, 1)? };
+        Ok(ops.embed(&[words, places])?.tensor()?.shallow_clone())
     }
 
     fn layer(&self, part: usize, ops: &dyn Ops, batch: &Batch, x: &Tensor) -> Result<Tensor> {

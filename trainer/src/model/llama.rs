@@ -6,7 +6,7 @@ use serde_json::json;
 use tch::Tensor;
 
 use super::{
-    Batch, Linear, Model, Norm, Ops, Output, Param, ParamSpec, PartSpec, Value,
+    Batch, Linear, Lookup, Model, Norm, Ops, Output, Param, ParamSpec, PartSpec, Value,
     attention::{Heads, Rotary},
     sizes::{self, ParamList},
 };
@@ -159,7 +159,7 @@ impl Model for Llama {
     fn forward(&self, part: usize, ops: &dyn Ops, batch: &Batch, carry: &[Tensor]) -> Result<Output> {
         let head = self.parts.len() - 1;
         if part == 0 {
-            let rows = ops.embed(batch.tokens()?, self.param(0, 0)?)?;
+            let rows = ops.embed(&[Lookup { ids: batch.tokens()?, table: self.param(0, 0)? }])?;
             return Ok(Output::Carry(vec![rows.tensor()?.shallow_clone()]));
         }
         let [x] = carry else {

@@ -18,7 +18,7 @@ mod value;
 pub use family::Family;
 pub use gpt2::{Gpt2, Gpt2Config};
 pub use llama::{Llama, LlamaConfig};
-pub use ops::{Linear, Norm, Ops};
+pub use ops::{Linear, Lookup, Norm, Ops};
 pub use value::Value;
 
 use fqn::Fqn;
@@ -108,7 +108,7 @@ pub trait Model: Send + Sync + std::fmt::Debug {
     /// Parts in order of computation: the first takes tokens, the last gives logits.
     fn parts(&self) -> &[PartSpec];
 
-    /// Shapes of what `part` gives on, for a batch of `rows` × `length`; empty for the head. All f32.
+    /// Shapes of what `part` gives on, for a batch of `rows` × `length`; empty for the head. All f32, with a row for each token.
     fn carry(&self, part: usize, rows: i64, length: i64) -> Vec<Vec<i64>>;
 
     /// Runs one part.

@@ -1,5 +1,9 @@
 //! [`Ops`]: the operations that touch parameters. A model calls them; the runtime gives them their parallel meaning by
 //! the placement rules of the parameters ([`crate::parallel`]).
+//!
+//! Invariant: a whole value may hold some of a microbatch's tokens only, as long as it is between linears. So what a model does
+//! there by itself is done to each token alone; what looks at other tokens is done to the pieces that a linear gave, which
+//! have all of them.
 
 use tch::Tensor;
 
@@ -24,6 +28,15 @@ pub enum Norm {
     Layer(f64),
 }
 
+/// Entries of a table, one for each token.
+#[derive(Debug, Clone, Copy)]
+pub struct Lookup<'a> {
+    /// Which: any shape, i64.
+    pub ids: &'a Tensor,
+    /// `[entries, width]`.
+    pub table: Param,
+}
+
 /// Operations that touch parameters.
 pub trait Ops {
     /// Products of one input with several weights: `x` is `[tokens, in]`, results are `[tokens, out]`. The gradient of
@@ -36,11 +49,11 @@ pub trait Ops {
     /// What the runtime and libtorch refuse; a peer that does not answer.
     fn linear(&self, x: &Value, layers: &[Linear]) -> Result<Vec<Value>>;
 
-    /// Rows of `table` `[entries, width]` for `ids` (any shape, i64): `[ids, width]`, whole.
+    /// The sum of what each token has in several tables, in their order: `[tokens, width]`, whole.
     ///
     /// # Errors
     /// As [`Ops::linear`].
-    fn embed(&self, ids: &Tensor, table: Param) -> Result<Value>;
+    fn embed(&self, lookups: &[Lookup<'_>]) -> Result<Value>;
 
     /// Normalises a whole `x` over its last dimension, then scales (and shifts) it.
     ///

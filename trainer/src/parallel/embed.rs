@@ -1,35 +1,43 @@
-//! Embedding: rows of a table that is not cut, or cut by vocabulary.
+//! Embedding: rows of tables that are not cut, or cut by vocabulary.
 //!
 //! Invariants: a virtual rank gives zeros for the ids that are not its own, so the sum over virtual ranks has exact
-//! values in any order; backward needs no weights. Rows are f32, whatever the table is stored in.
+//! values in any order; backward needs no weights. Rows are f32, whatever the table is stored in. Where tokens are cut over ranks, a
+//! table that is cut gives each rank the sums of its own tokens, and of one that is not cut each rank looks up its own alone;
+//! gradients are made of all tokens' rows in any case, so that they are the same on all ranks where the table is.
+
+use std::rc::Rc;
 
 use tch::{Device, Kind, Tensor};
 
-use super::{Cut, TpOps, queue::Piece, wide};
+use super::{Cut, TpOps, queue::Piece, rows::Rows, wide};
 use crate::{
     Error, ErrorKind, Result,
-    model::{Param, Value},
+    model::{Lookup, Param, Value},
     torch::node,
 };
 
 /// See [`crate::model::Ops::embed`].
-pub(super) fn embed(ops: &TpOps, ids: &Tensor, table: Param) -> Result<Value> {
-    let cut = ops.cut(table, &[Cut::Whole, Cut::Dim(0)])?;
-    let ids = ids.f_reshape([-1])?;
-    let entries = ops.ranks.entries(table)?;
-    within(&ids, entries, None, ops.ranks.name(table))?;
-    let lookups = lookups(ops, table, cut, &ids)?;
-    let rows = tch::no_grad(|| -> Result<Tensor> {
-        let rows = lookups.iter().map(Lookup::rows).collect::<Result<_>>()?;
-        if cut == Cut::Whole { crate::exact::sum(rows) } else { ops.ranks.sum(rows, "embedding") }
-    })?;
-    let keys: Vec<(Tensor, i64)> = lookups.into_iter().map(|it| (it.ids, it.entries)).collect();
-    let sink = ops.sink();
+pub(super) fn embed(ops: &TpOps, lookups: &[Lookup<'_>]) -> Result<Value> {
+    let found = tch::no_grad(|| lookups.iter().map(|it| Found::of(ops, it)).collect::<Result<Vec<_>>>())?;
+    let mut sum: Option<Tensor> = None;
+    let mut keys = Vec::new();
+    for Found { rows, table, pieces } in found {
+        sum = Some(match sum {
+            // Not in place: what came over a group may be others' to read.
+            Some(sum) => tch::no_grad(|| sum.f_add(&rows))?,
+            None => rows,
+        });
+        keys.push((table, pieces));
+    }
+    let rows = sum.ok_or_else(|| Error::internal("an embedding of no tables"))?;
+    let (ranks, sink) = (Rc::clone(&ops.ranks), ops.sink());
     let backward = move |grads: Vec<Option<Tensor>>| {
         if let Some(dy) = grads.into_iter().next().flatten() {
-            let dy = dy.contiguous();
-            let piece = |(ids, entries)| Piece::Table { ids, dy: dy.shallow_clone(), entries };
-            sink.push(table, keys.into_iter().map(piece).collect());
+            let dy = Rows::own(&ranks, dy.contiguous());
+            for (table, pieces) in keys {
+                let piece = |(ids, entries)| Piece::Table { ids, dy: dy.clone(), entries };
+                sink.push(table, pieces.into_iter().map(piece).collect());
+            }
         }
         Ok(vec![])
     };
@@ -37,41 +45,69 @@ pub(super) fn embed(ops: &TpOps, ids: &Tensor, table: Param) -> Result<Value> {
     Ok(Value::whole(rows))
 }
 
-/// One piece of a table, and the ids within it; -1 for those of others.
-struct Lookup {
+/// What the tokens have in one table.
+struct Found {
+    /// Of the tokens that this rank keeps.
+    rows: Tensor,
+    table: Param,
+    /// For each piece of the table: the ids of all tokens within it (-1 for those of others), and its entries.
+    pieces: Vec<(Tensor, i64)>,
+}
+
+impl Found {
+    fn of(ops: &TpOps, Lookup { ids, table }: &Lookup<'_>) -> Result<Self> {
+        let (ranks, table) = (&ops.ranks, *table);
+        let cut = ops.cut(table, &[Cut::Whole, Cut::Dim(0)])?;
+        let ids = ids.f_reshape([-1])?;
+        within(&ids, ranks.entries(table)?, None, ranks.name(table))?;
+        let pieces = pieces(ops, table, cut, &ids)?;
+        let rows = match (cut, pieces.as_slice()) {
+            (Cut::Whole, [whole]) => whole.rows_of(&ranks.own_tokens(&whole.ids)?)?,
+            _ => {
+                let rows = pieces.iter().map(|piece| piece.rows_of(&piece.ids)).collect::<Result<_>>()?;
+                ranks.sum_to_owners(rows, "embedding")?
+            }
+        };
+        Ok(Self { rows, table, pieces: pieces.into_iter().map(|it| (it.ids, it.entries)).collect() })
+    }
+}
+
+/// One piece of a table, and the ids of all tokens within it; -1 for those of others.
+struct TablePiece {
     weight: Tensor,
     ids: Tensor,
     entries: i64,
     all: bool,
 }
 
-fn lookups(ops: &TpOps, table: Param, cut: Cut, ids: &Tensor) -> Result<Vec<Lookup>> {
+fn pieces(ops: &TpOps, table: Param, cut: Cut, ids: &Tensor) -> Result<Vec<TablePiece>> {
     let weights = ops.ranks.stored_weight(table, ops.pieces(cut))?;
     let total = ops.ranks.entries(table)?;
-    let lookup = |(at, weight): (usize, Tensor)| {
+    let piece = |(at, weight): (usize, Tensor)| {
         let entries = weight.size().first().copied().unwrap_or_default();
         if entries == total {
-            return Ok(Lookup { weight, ids: ids.shallow_clone(), entries, all: true });
+            return Ok(TablePiece { weight, ids: ids.shallow_clone(), entries, all: true });
         }
         let local = ids.f_sub_scalar(ops.ranks.first_row(table, at)?)?;
         let foreign = local.f_lt(0)?.f_logical_or(&local.f_ge(entries)?)?;
-        Ok(Lookup { weight, ids: local.f_masked_fill(&foreign, -1)?, entries, all: false })
+        Ok(TablePiece { weight, ids: local.f_masked_fill(&foreign, -1)?, entries, all: false })
     };
-    weights.into_iter().enumerate().map(lookup).collect()
+    weights.into_iter().enumerate().map(piece).collect()
 }
 
-impl Lookup {
-    fn rows(&self) -> Result<Tensor> {
+impl TablePiece {
+    /// Its rows for some of the ids, zeros for those of others.
+    fn rows_of(&self, ids: &Tensor) -> Result<Tensor> {
         if self.all {
-            return wide(&Tensor::f_embedding(&self.weight, &self.ids, -1, false, false)?);
+            return wide(&Tensor::f_embedding(&self.weight, ids, -1, false, false)?);
         }
         if self.entries == 0 {
             let width = self.weight.size().get(1).copied().unwrap_or_default();
             let kind = (Kind::Float, self.weight.device());
-            return Ok(Tensor::f_zeros([self.ids.size().iter().product(), width], kind)?);
+            return Ok(Tensor::f_zeros([ids.size().iter().product(), width], kind)?);
         }
-        let rows = Tensor::f_embedding(&self.weight, &self.ids.f_clamp_min(0)?, -1, false, false)?;
-        Ok(wide(&rows)?.f_masked_fill(&self.ids.f_lt(0)?.f_unsqueeze(-1)?, 0.0)?)
+        let rows = Tensor::f_embedding(&self.weight, &ids.f_clamp_min(0)?, -1, false, false)?;
+        Ok(wide(&rows)?.f_masked_fill(&ids.f_lt(0)?.f_unsqueeze(-1)?, 0.0)?)
     }
 }
 

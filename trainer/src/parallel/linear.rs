@@ -3,7 +3,9 @@
 //! Invariants: every product is of one virtual rank's contiguous piece, so that its shape does not depend on how many are
 //! played here; the gradient of one input of several layers is summed from the last layer to the first within a virtual
 //! rank, then over virtual ranks; weights are asked for in each direction and dropped at once. What is kept for backward is
-//! kept as an operand of the [`Precision`]; results are rounded to it after their sum.
+//! kept as an operand of the [`Precision`]; results are rounded to it after their sum. Where tokens are cut over ranks
+//! ([`super::tokens`]), whole values have this rank's tokens alone, also among what is kept: products gather all of them, and
+//! each rank gets the sums of its own.
 
 use std::rc::Rc;
 
@@ -13,6 +15,7 @@ use super::{
     Cut, Precision, TpOps,
     queue::{Piece, Sink},
     ranks::Ranks,
+    rows::Rows,
     wide,
 };
 use crate::{
@@ -34,6 +37,11 @@ pub(super) fn linear(ops: &TpOps, x: &Value, layers: &[Linear]) -> Result<Vec<Va
     }
     match cut {
         Cut::Dim(1) => row_parallel(ops, x, layers),
+        Cut::Whole if ops.ranks.cuts_tokens() => Err(Error::config(format!(
+            "sequence parallelism cuts tokens over the ranks that {} is cut over, but it is not",
+            ops.ranks.name(first.weight)
+        ))
+        .hint("give it a placement rule that cuts it over tp, or set parallelism.sequence_parallel=false")),
         cut => column_parallel(ops, x, layers, cut),
     }
 }
@@ -45,8 +53,11 @@ fn column_parallel(ops: &TpOps, x: &Value, layers: &[Linear], cut: Cut) -> Resul
     let precision = ops.ranks.precision();
     let saved = precision.operand(&input.detach())?;
     let outputs = ops.deck.product(layers.len() * played, || {
-        let each = || layers.iter().map(|layer| products(&ops.ranks, layer, &saved, played));
-        Ok(tch::no_grad(|| each().collect::<Result<Vec<_>>>())?.into_iter().flatten().collect())
+        tch::no_grad(|| {
+            let x = wide(&ops.ranks.all_tokens(&saved)?)?;
+            let each = layers.iter().map(|layer| products(&ops.ranks, layer, &x, played));
+            Ok(each.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+        })
     })?;
     let (ranks, sink, layers) = (Rc::clone(&ops.ranks), ops.sink(), layers.to_vec());
     let (all, count): (Vec<&Tensor>, _) = (outputs.iter().collect(), layers.len());
@@ -62,7 +73,8 @@ fn column_parallel(ops: &TpOps, x: &Value, layers: &[Linear], cut: Cut) -> Resul
                     accumulate(sum, grad.as_ref(), weight)?;
                 }
             }
-            queue_columns(&ranks, &sink, &layers, &saved, grads)?;
+            let x = Rows::own(&ranks, saved.shallow_clone());
+            queue_columns(&ranks, &sink, &layers, &x, grads)?;
             let sums = input_gradient(&ranks, sums, cut, &saved)?;
             sums.into_iter().map(|sum| sum.map(|sum| precision.rounded(sum)).transpose()).collect()
         }),
@@ -79,12 +91,12 @@ fn column_parallel(ops: &TpOps, x: &Value, layers: &[Linear], cut: Cut) -> Resul
 }
 
 fn products(ranks: &Ranks, layer: &Linear, x: &Tensor, played: usize) -> Result<Vec<Tensor>> {
-    let (weights, x, precision) = (ranks.weight(layer.weight, played)?, wide(x)?, ranks.precision());
+    let (weights, precision) = (ranks.weight(layer.weight, played)?, ranks.precision());
     let Some(bias) = layer.bias else {
         return weights.iter().map(|weight| precision.rounded(x.f_mm(&weight.f_tr()?)?)).collect();
     };
     let biases = ranks.weight(bias, played)?;
-    let product = |(weight, bias): (&Tensor, &Tensor)| precision.rounded(bias.f_addmm(&x, &weight.f_tr()?)?);
+    let product = |(weight, bias): (&Tensor, &Tensor)| precision.rounded(bias.f_addmm(x, &weight.f_tr()?)?);
     weights.iter().zip(&biases).map(product).collect()
 }
 
@@ -117,7 +129,7 @@ fn queue_columns(
     ranks: &Ranks,
     sink: &Sink,
     layers: &[Linear],
-    x: &Tensor,
+    x: &Rows,
     grads: Vec<Vec<Option<Tensor>>>,
 ) -> Result<()> {
     for (layer, grads) in layers.iter().zip(grads) {
@@ -133,16 +145,17 @@ fn queue_columns(
         if grads.is_empty() {
             continue;
         }
+        let grads: Vec<Rows> = grads.into_iter().map(Rows::all).collect();
         queue_bias(sink, layer.bias, &grads);
-        let piece = |dy| Piece::Product { x: x.shallow_clone(), dy };
+        let piece = |dy| Piece::Product { x: x.clone(), dy };
         sink.push(layer.weight, grads.into_iter().map(piece).collect());
     }
     Ok(())
 }
 
-fn queue_bias(sink: &Sink, bias: Option<Param>, grads: &[Tensor]) {
+fn queue_bias(sink: &Sink, bias: Option<Param>, grads: &[Rows]) {
     if let Some(bias) = bias {
-        sink.push(bias, grads.iter().map(|dy| Piece::Rows { dy: dy.shallow_clone() }).collect());
+        sink.push(bias, grads.iter().map(|dy| Piece::Rows { dy: dy.clone() }).collect());
     }
 }
 
@@ -158,8 +171,8 @@ fn input_gradient(
     }
     // A rank without a gradient still takes part: the others wait for it.
     let sums: Result<Vec<Tensor>> =
-        sums.into_iter().map(|sum| sum.map_or_else(|| wide(&x.f_zeros_like()?), Ok)).collect();
-    Ok(vec![Some(ranks.sum(sums?, "input gradient")?)])
+        sums.into_iter().map(|sum| sum.map_or_else(|| ranks.zeros_of_all(x), Ok)).collect();
+    Ok(vec![Some(ranks.sum_to_owners(sums?, "input gradient")?)])
 }
 
 /// Input in pieces; whole output, the sum over virtual ranks.
@@ -193,7 +206,7 @@ fn summed(ranks: &Ranks, layer: &Linear, inputs: &[Tensor]) -> Result<Tensor> {
     let products = inputs.iter().zip(&weights).map(|(x, weight)| Ok(wide(x)?.f_mm(&weight.f_tr()?)?));
     let products = products.collect::<Result<Vec<_>>>()?;
     drop(weights);
-    let sum = ranks.sum(products, "output")?;
+    let sum = ranks.sum_to_owners(products, "output")?;
     // Not in place: what came over a group may be others' to read.
     let sum = match layer.bias {
         Some(bias) => sum.f_add(&ranks.whole_weight(bias)?)?,
@@ -209,9 +222,11 @@ fn row_backward(
     inputs: &[Tensor],
     grads: Vec<Vec<Option<Tensor>>>,
 ) -> Result<Vec<Option<Tensor>>> {
-    let grads: Vec<Option<Tensor>> = grads.into_iter().flatten().collect();
+    let own = |grad: Option<Tensor>| grad.map(|grad| Rows::own(ranks, grad));
+    let grads: Vec<Option<Rows>> = grads.into_iter().flatten().map(own).collect();
     let mut sums: Vec<Option<Tensor>> = inputs.iter().map(|_| None).collect();
     for (layer, grad) in layers.iter().zip(&grads).rev() {
+        let grad = grad.as_ref().map(|grad| grad.get(ranks)).transpose()?;
         let weights = ranks.weight(layer.weight, inputs.len())?;
         for (sum, weight) in sums.iter_mut().zip(&weights) {
             accumulate(sum, grad.as_ref(), weight)?;
@@ -220,7 +235,7 @@ fn row_backward(
     for (layer, dy) in layers.iter().zip(grads) {
         let Some(dy) = dy else { continue };
         queue_bias(sink, layer.bias, std::slice::from_ref(&dy));
-        let piece = |x: &Tensor| Piece::Product { x: x.shallow_clone(), dy: dy.shallow_clone() };
+        let piece = |x: &Tensor| Piece::Product { x: Rows::all(x.shallow_clone()), dy: dy.clone() };
         sink.push(layer.weight, inputs.iter().map(piece).collect());
     }
     let precision = ranks.precision();

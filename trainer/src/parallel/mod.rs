@@ -8,6 +8,8 @@
 //!                Params ◄─────── gradients ─────── queue, drained by Runtime::weight_gradients
 //! ```
 //!
+//! With sequence parallelism ([`tokens`]) a rank keeps its own tokens alone between linears.
+//!
 //! A part's nodes ask for weights in backward too: whoever runs a part's backward calls `begin` and `end` around it.
 
 mod embed;
@@ -19,10 +21,12 @@ mod params;
 mod precision;
 mod queue;
 mod ranks;
+mod rows;
 mod runtime;
 mod tape;
 #[cfg(test)]
 mod tests;
+mod tokens;
 mod whole;
 
 pub use ops::TpOps;
@@ -31,4 +35,5 @@ pub use precision::Precision;
 pub(crate) use precision::wide;
 pub use runtime::Runtime;
 pub use tape::Tape;
+pub use tokens::{Tokens, lengths_that_fit};
 pub use whole::Whole;

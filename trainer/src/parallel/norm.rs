@@ -1,10 +1,13 @@
 //! Normalisation: the weight-free part is autograd's, scale and shift are a node that holds handles.
+//!
+//! Invariant: each token is normalised by itself, so that a rank which keeps its own tokens alone gives them the bits that they have
+//! among all; gradients of scale and shift, which are sums over tokens, are then made by virtual rank.
 
 use std::rc::Rc;
 
 use tch::Tensor;
 
-use super::{Cut, TpOps, queue::Piece};
+use super::{Cut, TpOps, queue::Piece, rows::Rows};
 use crate::{
     Error, Result,
     model::{Norm, Param, Value},
@@ -30,10 +33,13 @@ pub(super) fn norm(ops: &TpOps, x: &Value, norm: Norm, weight: Param, bias: Opti
     let backward = move |grads: Vec<Option<Tensor>>| {
         let Some(dy) = grads.into_iter().next().flatten() else { return Ok(vec![None]) };
         let dx = dy.f_mul(&ranks.whole_weight(weight)?)?;
+        let dys = ranks.by_virtual_rank(&dy)?;
         if let Some(bias) = bias {
-            sink.push(bias, vec![Piece::Rows { dy: dy.shallow_clone() }]);
+            let piece = |dy: &Tensor| Piece::Rows { dy: Rows::all(dy.shallow_clone()) };
+            sink.push_tokens(&ranks, bias, dys.iter().map(piece).collect());
         }
-        sink.push(weight, vec![Piece::Scale { x: saved, dy }]);
+        let pairs = ranks.by_virtual_rank(&saved)?.into_iter().zip(dys);
+        sink.push_tokens(&ranks, weight, pairs.map(|(x, dy)| Piece::Scale { x, dy }).collect());
         Ok(vec![Some(dx)])
     };
     node::attach(&[&y], &[&normal], Box::new(backward))?;

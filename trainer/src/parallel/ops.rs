@@ -5,7 +5,7 @@ use std::{cell::Cell, fmt, ops::Range, rc::Rc};
 use tch::Tensor;
 
 use super::{
-    Cut, Params, Runtime, embed, linear, loss, norm,
+    Cut, Params, Runtime, Tokens, embed, linear, loss, norm,
     queue::{Queue, Sink},
     ranks::Ranks,
     tape::{Deck, Tape},
@@ -13,7 +13,7 @@ use super::{
 use crate::{
     Error, Result,
     exact::{Sums, VirtualTp},
-    model::{Linear, Model, Norm, Ops, Param, Value},
+    model::{Linear, Lookup, Model, Norm, Ops, Param, Value},
     transport::Group,
 };
 
@@ -26,7 +26,8 @@ pub struct TpOps {
 }
 
 impl TpOps {
-    /// Operations on the weights `params` of `model`. `tp` is the tensor-parallel group; none, for a group of one.
+    /// Operations on the weights `params` of `model`. `tp` is the tensor-parallel group; none, for a group of one. Sums over
+    /// virtual ranks are made, and tokens lie between linears, as `how` says.
     ///
     /// # Errors
     /// `Internal` when the virtual ranks are not those of this place in the group; `Config` as [`VirtualTp::of`].
@@ -35,9 +36,9 @@ impl TpOps {
         params: Rc<dyn Params>,
         tp: Option<Rc<dyn Group>>,
         virtual_tp: VirtualTp,
-        sums: Sums,
+        how: (Sums, Tokens),
     ) -> Result<Self> {
-        let ranks = Rc::new(Ranks::new(model, params, tp, virtual_tp, sums)?);
+        let ranks = Rc::new(Ranks::new(model, params, tp, virtual_tp, how)?);
         Ok(Self { ranks, queue: Rc::default(), microbatch: Cell::new(0), deck: Deck::default() })
     }
 
@@ -79,8 +80,8 @@ impl Ops for TpOps {
         linear::linear(self, x, layers)
     }
 
-    fn embed(&self, ids: &Tensor, table: Param) -> Result<Value> {
-        embed::embed(self, ids, table)
+    fn embed(&self, lookups: &[Lookup<'_>]) -> Result<Value> {
+        embed::embed(self, lookups)
     }
 
     fn norm(&self, x: &Value, norm: Norm, weight: Param, bias: Option<Param>) -> Result<Value> {
@@ -102,8 +103,16 @@ impl Runtime for TpOps {
         self
     }
 
+    fn kept(&self, tokens: i64) -> i64 {
+        if self.ranks.cuts_tokens() { Tokens::Cut.kept(tokens, self.ranks.virtual_tp()) } else { tokens }
+    }
+
     fn weight_gradients(&self, parts: Range<usize>, microbatch: usize) -> Result<()> {
-        self.queue.drain(&**self.ranks.params(), parts, microbatch)
+        self.queue.drain(&self.ranks, parts, microbatch)
+    }
+
+    fn postpone(&self, parts: Range<usize>, microbatch: usize) {
+        self.queue.slim(parts, microbatch);
     }
 
     fn record(&self) {

@@ -1,13 +1,13 @@
 //! [`Ranks`]: the virtual tensor-parallel ranks that are played here: their weights, and sums over all of them.
 //!
 //! Invariants: what comes back from a sum is whole and the same on every rank of the group; in exact mode it is the tree
-//! sum over virtual ranks, whatever the number of real ones.
+//! sum over virtual ranks, whatever the number of real ones. Sums and gathers by tokens are in [`super::tokens`].
 
 use std::{cell::Cell, rc::Rc};
 
 use tch::Tensor;
 
-use super::{Params, Precision, wide};
+use super::{Params, Precision, Tokens, wide};
 use crate::{
     Error, Result,
     exact::{self, Sums, VirtualTp},
@@ -21,6 +21,7 @@ pub(super) struct Ranks {
     tp: Option<Rc<dyn Group>>,
     virtual_tp: VirtualTp,
     sums: Sums,
+    tokens: Tokens,
     names: Vec<(String, Vec<i64>)>,
     collectives: Cell<u64>,
 }
@@ -31,14 +32,14 @@ impl Ranks {
         params: Rc<dyn Params>,
         tp: Option<Rc<dyn Group>>,
         virtual_tp: VirtualTp,
-        sums: Sums,
+        (sums, tokens): (Sums, Tokens),
     ) -> Result<Self> {
         let (index, size) = tp.as_ref().map_or((0, 1), |group| (group.index(), group.size()));
         if virtual_tp != VirtualTp::of(index, size, virtual_tp.total)? {
             return Err(Error::internal(format!("{virtual_tp:?} on tensor-parallel rank {index} of {size}")));
         }
         let names = model.params().iter().map(|spec| (spec.fqn.to_string(), spec.shape.clone())).collect();
-        Ok(Self { params, tp, virtual_tp, sums, names, collectives: Cell::new(0) })
+        Ok(Self { params, tp, virtual_tp, sums, tokens, names, collectives: Cell::new(0) })
     }
 
     /// The weights.
@@ -49,6 +50,11 @@ impl Ranks {
     /// The virtual ranks that are played here.
     pub(super) const fn virtual_tp(&self) -> VirtualTp {
         self.virtual_tp
+    }
+
+    /// How tokens lie between the regions of tensor parallelism.
+    pub(super) const fn tokens(&self) -> Tokens {
+        self.tokens
     }
 
     /// Name of a parameter, for messages.
@@ -130,12 +136,13 @@ impl Ranks {
         self.group().map_or(0, |group| group.index())
     }
 
-    fn group(&self) -> Option<&Rc<dyn Group>> {
+    /// The real ranks, if there are several.
+    pub(super) fn group(&self) -> Option<&Rc<dyn Group>> {
         self.tp.as_ref().filter(|group| group.size() > 1)
     }
 
     /// Numbered, so that ranks which are at different places find out.
-    fn purpose(&self, what: &str) -> Purpose {
+    pub(super) fn purpose(&self, what: &str) -> Purpose {
         let number = self.collectives.get();
         self.collectives.set(number + 1);
         Purpose(format!("tp {what} #{number}"))

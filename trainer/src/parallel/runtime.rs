@@ -12,13 +12,25 @@ pub trait Runtime {
     /// remember the microbatch that they were made for.
     fn ops(&self, microbatch: usize) -> &dyn Ops;
 
+    /// Of so many tokens of a microbatch, how many are kept here: rows of what a part gives the next. All, unless tokens are
+    /// cut over ranks.
+    fn kept(&self, tokens: i64) -> i64 {
+        tokens
+    }
+
     /// Computes what backward queued for `microbatch` in `parts`, and gives it to
     /// [`Params::gradient`](super::Params::gradient). Needs no weights, and no `begin` of a part. What queued nothing is
-    /// fine.
+    /// fine. Collective over the ranks that tokens are cut over.
     ///
     /// # Errors
     /// What libtorch and the weights refuse.
     fn weight_gradients(&self, parts: Range<usize>, microbatch: usize) -> Result<()>;
+
+    /// What backward queued for `microbatch` in `parts` will be computed at some later time: until then, no more is held for it
+    /// than must be.
+    fn postpone(&self, parts: Range<usize>, microbatch: usize) {
+        let _ = (parts, microbatch);
+    }
 
     /// From now on, remembers what products gave, until [`Runtime::recorded`]. A runtime that can't remembers nothing.
     fn record(&self) {}

@@ -24,7 +24,7 @@ use crate::{
     transport::{Traffic, Transport},
 };
 
-/// Positions of a sequence of the shrunk model, and the widths of what no mesh divides.
+/// Positions of a sequence of the shrunk model, at least, and the widths of what no mesh divides.
 const SMALL: u64 = 8;
 /// Tokens are bytes.
 const BYTES: u64 = 256;
@@ -54,10 +54,12 @@ pub fn shrunk(config: &Resolved, folder: &Path) -> Result<Vec<String>> {
         Mode::Exact => values.exact.virtual_tp.max(1),
         Mode::Fast => mesh.tp as u64,
     };
+    // Tokens that are cut over ranks have to divide over them.
+    let length = if values.parallelism.sequence_parallel { SMALL.next_multiple_of(ranks) } else { SMALL };
     let micro = training.global_batch / training.micro_batch.max(1);
     let text = folder.join("text");
     std::fs::create_dir_all(&text)?;
-    let bytes = usize::try_from((micro + 1) * (SMALL + 1) * 2).unwrap_or(usize::MAX);
+    let bytes = usize::try_from((micro + 1) * (length + 1) * 2).unwrap_or(usize::MAX);
     std::fs::write(
         text.join("a.txt"),
         b"all ranks are threads ".iter().copied().cycle().take(bytes).collect::<Vec<_>>(),
@@ -72,10 +74,10 @@ pub fn shrunk(config: &Resolved, folder: &Path) -> Result<Vec<String>> {
         "training.steps=1".to_owned(),
         format!("training.global_batch={micro}"),
         "training.micro_batch=1".to_owned(),
-        format!("training.seq_len={SMALL}"),
+        format!("training.seq_len={length}"),
         "lr_scheduler.warmup_steps=0".to_owned(),
         "lr_scheduler.decay_steps=1".to_owned(),
-        format!("model.max_length={SMALL}"),
+        format!("model.max_length={length}"),
         format!("model.dim={dim}"),
         format!("model.ffn={}", ranks * 2),
         format!("model.vocab={}", BYTES.next_multiple_of(ranks)),
@@ -95,8 +97,13 @@ pub fn check(config: Resolved) -> Result<Checked> {
     let limits = limits(&config.config.comm, &config.config.debug, 0)?;
     let keys = &config.config.model.keys;
     let size = |name: &str| keys.get(name).map_or_else(|| "?".to_owned(), ToString::to_string);
-    let shrunk =
-        format!("dim {}, ffn {}, vocabulary {}, {SMALL} tokens", size("dim"), size("ffn"), size("vocab"));
+    let shrunk = format!(
+        "dim {}, ffn {}, vocabulary {}, {} tokens",
+        size("dim"),
+        size("ffn"),
+        size("vocab"),
+        config.config.training.seq_len
+    );
     let job = Job::new(config)?;
     let traffic = Mutex::new(vec![Traffic::default(); job.ranks()]);
     let terms = Terms { stop: Arc::default(), restart: 0 };

@@ -12,6 +12,7 @@ use crate::{
     data::{Corpus, Description, Stream},
     exact::Sums,
     optim::{AdamW, Decline, Schedule},
+    parallel::Tokens,
     placement,
 };
 
@@ -26,6 +27,8 @@ pub struct Job {
     pub(super) sums: Sums,
     /// G: virtual tensor-parallel ranks.
     pub(super) virtual_tp: usize,
+    /// How tokens lie between the regions of tensor parallelism.
+    pub(super) tokens: Tokens,
     pub(super) optimizer: AdamW,
     pub(super) rates: Schedule,
 }
@@ -53,7 +56,8 @@ impl Job {
         let (optimizer, rates) = (optimizer(&values.optimizer), rates(values));
         optimizer.check()?;
         rates.check()?;
-        Ok(Self { outline, stream, data, sums, virtual_tp, optimizer, rates, config })
+        let tokens = Tokens::of(values.parallelism.sequence_parallel);
+        Ok(Self { outline, stream, data, sums, virtual_tp, tokens, optimizer, rates, config })
     }
 
     /// Number of ranks.
@@ -85,6 +89,8 @@ impl Job {
         let training = &self.config.config.training;
         let geometry = Geometry {
             virtual_tp: self.virtual_tp,
+            // One virtual rank owns all tokens.
+            sequence_parallel: self.tokens == Tokens::Cut && self.virtual_tp > 1,
             micro_batch: positive(training.micro_batch, "training.micro_batch")?,
             microbatches: positive(self.config.batches.total(), "training.global_batch")?,
             seq_len: positive(training.seq_len, "training.seq_len")?,

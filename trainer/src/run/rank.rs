@@ -132,7 +132,7 @@ impl<'a> Rank<'a> {
         })?);
         let params = Rc::clone(&state) as Rc<dyn Params>;
         let tp = (job.outline.mesh.tp > 1).then_some(tp);
-        let runtime = TpOps::new(&*job.outline.model, params, tp, virtual_tp, job.sums)?;
+        let runtime = TpOps::new(&*job.outline.model, params, tp, virtual_tp, (job.sums, job.tokens))?;
         let described = job.described()?;
         let (root, choice, run) = take_up(job, &*world, &state, &described, observer)?;
         let described = described.in_epoch(choice.epoch, choice.parent());

@@ -11,7 +11,9 @@ use super::{Outline, job::positive};
 use crate::{
     Error, Place, Result,
     config::Resolved,
+    exact::VirtualTp,
     mesh::{Axis, MeshShape},
+    parallel::Tokens,
     stage::{self, Span, VirtualLinks, VirtualRank},
     transport::{Limits, Purpose, Transport, local},
 };
@@ -51,12 +53,16 @@ impl Plan {
         let size = |value: u64, key| positive(value, key).map(|it| i64::try_from(it).unwrap_or(i64::MAX));
         let rows = size(values.training.micro_batch, "training.micro_batch")?;
         let length = size(values.training.seq_len, "training.seq_len")?;
+        let (mesh, schedule) = (values.parallelism.mesh, values.parallelism.schedule.clone());
+        let (tokens, tp) =
+            (Tokens::of(values.parallelism.sequence_parallel), VirtualTp::of(0, mesh.tp, mesh.tp)?);
         let carry = |parts: &std::ops::Range<usize>| match parts.end.checked_sub(1) {
-            Some(last) if parts.end < outline.model.parts().len() => outline.model.carry(last, rows, length),
+            Some(last) if parts.end < outline.model.parts().len() => {
+                stage::carried(&*outline.model, last, (rows, length), |all| tokens.kept(all, tp))
+            }
             _ => Vec::new(),
         };
         let shapes = outline.stages.iter().map(carry).collect();
-        let (mesh, schedule) = (values.parallelism.mesh, values.parallelism.schedule.clone());
         Ok(Self { program, mesh, timing, shapes, steps: values.training.steps, schedule })
     }
 

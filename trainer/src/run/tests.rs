@@ -21,6 +21,7 @@ mod precision;
 mod resume;
 mod saves;
 mod schedules;
+mod sequence;
 mod strategies;
 
 /// How late rank 1 is with its part of a save that is slowed down: longer than parts are waited for that will hardly come.

@@ -114,11 +114,11 @@ impl<'a> Stage<'a> {
         self.parts.end == self.ground.model.parts().len()
     }
 
-    /// Shapes of what arrives from the stage before; none for the first.
+    /// Shapes of what arrives from the stage before, on this rank; none for the first.
     #[must_use]
     pub fn shapes_in(&self, batch: &Batch) -> Vec<Vec<i64>> {
         let before = self.parts.start.checked_sub(1);
-        before.map_or_else(Vec::new, |part| self.ground.model.carry(part, batch.rows, batch.length))
+        before.map_or_else(Vec::new, |part| self.ground.carried(part, batch))
     }
 
     /// Shapes of what goes to the next stage; none for the last.
@@ -127,7 +127,7 @@ impl<'a> Stage<'a> {
         if self.is_last() {
             return Vec::new();
         }
-        self.ground.model.carry(self.parts.end - 1, batch.rows, batch.length)
+        self.ground.carried(self.parts.end - 1, batch)
     }
 
     /// F: runs the parts. Gives what the next stage takes; the last stage keeps the loss.
@@ -250,6 +250,8 @@ impl<'a> Stage<'a> {
                 let queued = self.ground.runtime.weight_gradients(part..part + 1, microbatch);
                 queued.place(self.part_name(part))?;
                 self.account.joined += began.elapsed().saturating_sub(passed_on);
+            } else {
+                self.ground.runtime.postpone(part..part + 1, microbatch);
             }
         }
         Ok(grads)

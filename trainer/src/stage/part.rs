@@ -20,6 +20,27 @@ pub(super) struct Ground<'a> {
     pub(super) recompute: &'a Recompute,
 }
 
+impl Ground<'_> {
+    /// Shapes of what `part` gives on here.
+    pub(super) fn carried(&self, part: usize, batch: &Batch) -> Vec<Vec<i64>> {
+        carried(self.model, part, (batch.rows, batch.length), |tokens| self.runtime.kept(tokens))
+    }
+}
+
+/// Shapes of what `part` gives on for so many sequences of so many tokens, on a rank that keeps `kept` of them.
+pub(crate) fn carried(
+    model: &dyn Model,
+    part: usize,
+    (rows, length): (i64, i64),
+    kept: impl Fn(i64) -> i64,
+) -> Vec<Vec<i64>> {
+    let mut shapes = model.carry(part, rows, length);
+    for tokens in shapes.iter_mut().filter_map(|shape| shape.first_mut()) {
+        *tokens = kept(*tokens);
+    }
+    shapes
+}
+
 /// A part that went forward and waits to go back.
 #[derive(Debug)]
 pub(super) struct PartRun {
@@ -146,7 +167,7 @@ fn outputs(
     let ops = ground.runtime.ops(microbatch);
     match ground.model.forward(part, ops, batch, inputs)? {
         Output::Carry(outputs) => {
-            let expected = ground.model.carry(part, batch.rows, batch.length);
+            let expected = ground.carried(part, batch);
             fits(&outputs, &expected).map_err(|error| error.at("its outputs"))?;
             Ok(outputs)
         }

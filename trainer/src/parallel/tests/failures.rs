@@ -160,5 +160,5 @@ fn virtual_ranks_of_another_place_are_refused() {
     let tp = VirtualTp { total: 4, first: 2, count: 2 };
     let whole =
         Rc::new(Whole::new(&*model, &weights(&*model), &vec![super::super::Cut::Whole; 21], tp).unwrap());
-    assert!(TpOps::new(&*model, whole, None, tp, Sums::Exact).is_err());
+    assert!(TpOps::new(&*model, whole, None, tp, (Sums::Exact, Tokens::Whole)).is_err());
 }

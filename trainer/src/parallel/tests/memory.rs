@@ -65,7 +65,7 @@ fn weights_are_freed_after_forward_and_asked_for_again_in_backward() {
     assert!(bytes > 400 << 20);
     let params = Rc::new(Fresh { shapes, ..Fresh::default() });
     let one = VirtualTp::of(0, 1, 1).unwrap();
-    let ops = TpOps::new(&*model, params.clone(), None, one, Sums::Exact).unwrap();
+    let ops = TpOps::new(&*model, params.clone(), None, one, (Sums::Exact, Tokens::Whole)).unwrap();
     let batch = batch(1, 8, 64);
     tch::no_grad(|| forward(&*model, &ops, &*params, &batch).map(drop)).unwrap();
     let (before, asked) = (resident(), params.asked.get());
@@ -85,8 +85,14 @@ fn weights_are_freed_after_forward_and_asked_for_again_in_backward() {
 fn a_weight_of_a_closed_part_is_an_error_of_the_operation() {
     let model = built(Family::Llama, LLAMA);
     let params = Rc::new(Fresh { shapes: vec![vec![32]; 30], ..Fresh::default() });
-    let ops =
-        TpOps::new(&*model, params.clone(), None, VirtualTp::of(0, 1, 1).unwrap(), Sums::Exact).unwrap();
+    let ops = TpOps::new(
+        &*model,
+        params.clone(),
+        None,
+        VirtualTp::of(0, 1, 1).unwrap(),
+        (Sums::Exact, Tokens::Whole),
+    )
+    .unwrap();
     let (param, leaf) = (Param { part: 1, index: 1 }, noise(&[4, 32], 1).set_requires_grad(true));
     let x = Value::whole(leaf.shallow_clone());
     let refused = ops.norm(&x, Norm::Rms(1e-5), param, None).unwrap_err();

@@ -6,12 +6,13 @@ mod loss;
 mod memory;
 mod models;
 mod plain;
+mod sequence;
 
 use std::{rc::Rc, sync::Arc};
 
 use tch::{Kind, Tensor};
 
-use super::{Params, Pass, Runtime, TpOps, Whole};
+use super::{Params, Pass, Runtime, Tokens, TpOps, Whole};
 use crate::{
     Result,
     exact::{Sums, VirtualTp},
@@ -76,12 +77,22 @@ struct Rank {
 
 impl Rank {
     fn new(family: Family, sizes: &str, tp: Option<Rc<dyn Group>>, total: usize, sums: Sums) -> Self {
+        Self::with(family, sizes, tp, total, (sums, Tokens::Whole))
+    }
+
+    fn with(
+        family: Family,
+        sizes: &str,
+        tp: Option<Rc<dyn Group>>,
+        total: usize,
+        how: (Sums, Tokens),
+    ) -> Self {
         let model = built(family, sizes);
         let (index, size) = tp.as_ref().map_or((0, 1), |group| (group.index(), group.size()));
         let virtual_tp = VirtualTp::of(index, size, total).unwrap();
         let cuts = placement::cuts(&placement::registry(family, &*model).unwrap()).unwrap();
         let whole = Rc::new(Whole::new(&*model, &weights(&*model), &cuts, virtual_tp).unwrap());
-        let ops = TpOps::new(&*model, whole.clone(), tp, virtual_tp, sums).unwrap();
+        let ops = TpOps::new(&*model, whole.clone(), tp, virtual_tp, how).unwrap();
         Self { model, whole, ops }
     }
 
@@ -113,7 +124,9 @@ fn forward(model: &dyn Model, ops: &TpOps, params: &dyn Params, batch: &Batch) -
         let outputs = match model.forward(part, ops.ops(3), batch, &inputs)? {
             Output::Carry(outputs) => {
                 let sizes: Vec<_> = outputs.iter().map(Tensor::size).collect();
-                assert_eq!(sizes, model.carry(part, batch.rows, batch.length));
+                let mut expected = model.carry(part, batch.rows, batch.length);
+                expected.iter_mut().for_each(|shape| shape[0] = ops.kept(shape[0]));
+                assert_eq!(sizes, expected);
                 outputs
             }
             Output::Logits(found) => {

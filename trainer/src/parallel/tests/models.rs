@@ -10,11 +10,11 @@ use crate::{
     torch::node,
 };
 
-const ALL: [(Family, &str); 4] =
+pub(super) const ALL: [(Family, &str); 4] =
     [(Family::Llama, LLAMA), (Family::Llama, GROUPED), (Family::Llama, TIED), (Family::Gpt2, GPT2)];
 
 /// Gradient of each parameter: its uses added up.
-fn by_param(rank: &Rank) -> BTreeMap<usize, Vec<Tensor>> {
+pub(super) fn by_param(rank: &Rank) -> BTreeMap<usize, Vec<Tensor>> {
     let mut sums: BTreeMap<usize, Vec<Tensor>> = BTreeMap::new();
     for ((param, microbatch), pieces) in rank.whole.gradients().iter().rev() {
         assert_eq!(*microbatch, 3);
@@ -67,8 +67,8 @@ fn with_one_virtual_rank_everything_is_bit_equal_to_plain_autograd() {
 #[test]
 fn virtual_ranks_are_near_plain_autograd() {
     for (family, sizes) in ALL {
-        for total in [2, 4, 8] {
-            let rank = Rank::alone(family, sizes, total);
+        for (total, tokens) in [2, 4, 8].into_iter().flat_map(|it| [(it, Tokens::Whole), (it, Tokens::Cut)]) {
+            let rank = Rank::with(family, sizes, None, total, (Sums::Exact, tokens));
             let batch = batch(2, 8, vocab(&*rank.model));
             let (logits, loss) = rank.train(&batch);
             let (plain, leaves) = plain::logits(family, &*rank.model, &weights(&*rank.model), &batch);
@@ -97,16 +97,19 @@ fn virtual_ranks_are_near_plain_autograd() {
 
 #[test]
 fn in_exact_mode_real_ranks_give_the_bits_of_one_process() {
+    let meshes = [(2, 2), (4, 2), (8, 4), (8, 8)].into_iter();
+    let meshes: Vec<_> = meshes.flat_map(|it| [(it, Tokens::Whole), (it, Tokens::Cut)]).collect();
     for (family, sizes) in ALL {
-        for (total, real) in [(2, 2), (4, 2), (8, 4)] {
+        for ((total, real), tokens) in &meshes {
+            let (total, real, how) = (*total, *real, (Sums::Exact, *tokens));
             tch::set_num_threads(1);
-            let alone = Rank::alone(family, sizes, total);
+            let alone = Rank::with(family, sizes, None, total, how);
             let batch = || batch(2, 8, vocab(&*alone.model));
             let (logits, loss) = alone.train(&batch());
             let batches: Vec<_> = (0..real).map(|_| std::sync::Mutex::new(batch())).collect();
             let found = group::ranks(real, |tp| {
                 let (index, batch) = (tp.index(), batches[tp.index()].lock().unwrap());
-                let rank = Rank::new(family, sizes, Some(tp), total, Sums::Exact);
+                let rank = Rank::with(family, sizes, Some(tp), total, how);
                 let (logits, loss) = rank.train(&batch);
                 (
                     index,
@@ -127,7 +130,7 @@ fn in_exact_mode_real_ranks_give_the_bits_of_one_process() {
                     let first = if all.len() == total { index * (total / real) } else { 0 };
                     for (piece, same) in pieces.iter().zip(&all[first..]) {
                         let name = &alone.model.params()[key.0.index].fqn;
-                        assert!(piece.equal(same), "{family} {name}, {real} ranks play {total}");
+                        assert!(piece.equal(same), "{family} {name}, {real} ranks play {total}, {tokens:?}");
                     }
                 }
             }
@@ -141,12 +144,14 @@ fn fast_sums_over_real_ranks_are_near_one_process() {
     let batch = || batch(2, 8, vocab(&*alone.model));
     let (logits, loss) = alone.train(&batch());
     let batches = [std::sync::Mutex::new(batch()), std::sync::Mutex::new(batch())];
-    let found = group::ranks(2, |tp| {
-        let batch = batches[tp.index()].lock().unwrap();
-        Rank::new(Family::Llama, LLAMA, Some(tp), 2, Sums::Fast).train(&batch)
-    });
-    for (theirs, their_loss) in found {
-        assert!(distance(&theirs, &logits) < 1e-5 && (their_loss - loss).abs() < 1e-4 * loss);
+    for tokens in [Tokens::Whole, Tokens::Cut] {
+        let found = group::ranks(2, |tp| {
+            let batch = batches[tp.index()].lock().unwrap();
+            Rank::with(Family::Llama, LLAMA, Some(tp), 2, (Sums::Fast, tokens)).train(&batch)
+        });
+        for (theirs, their_loss) in found {
+            assert!(distance(&theirs, &logits) < 1e-5 && (their_loss - loss).abs() < 1e-4 * loss);
+        }
     }
 }
 

@@ -17,6 +17,21 @@ use tch::Tensor;
 use super::*;
 use crate::transport::{Gathering, Group, Header, Purpose, Traffic, Transport, local};
 
+/// What is counted: by the beginning of a purpose, and messages between stages.
+const KINDS: [&str; 9] = [
+    "weights of part",
+    "gradients of part",
+    "sums of part",
+    "tp tokens",
+    "tp shares",
+    "tp embedding",
+    "tp output",
+    "tp input gradient",
+    "tp gradients of tokens",
+];
+/// Messages between stages.
+pub(super) const SENT: &str = "sent";
+
 /// Collectives and bytes received, by rank and what they are for.
 type Moved = Arc<Mutex<BTreeMap<(usize, &'static str), (u64, u64)>>>;
 
@@ -33,8 +48,7 @@ struct CountedGroup {
 
 impl CountedGroup {
     fn count(&self, purpose: &Purpose, bytes: u64) {
-        let kinds = ["weights of part", "gradients of part", "sums of part"];
-        let Some(kind) = kinds.into_iter().find(|kind| purpose.0.starts_with(kind)) else { return };
+        let Some(kind) = KINDS.into_iter().find(|kind| purpose.0.starts_with(kind)) else { return };
         let mut moved = self.moved.lock().unwrap();
         let (calls, sum) = moved.entry((self.rank, kind)).or_default();
         (*calls, *sum) = (*calls + 1, *sum + bytes);
@@ -89,6 +103,11 @@ impl Transport for Counted {
         Ok(Rc::new(CountedGroup { inner, rank: self.rank(), moved: Arc::clone(&self.moved) }))
     }
     fn send(&self, to: usize, header: &Header, tensors: &[Tensor]) -> Result<()> {
+        let bytes = tensors.iter().map(|it| (it.numel() * it.kind().elt_size_in_bytes()) as u64).sum::<u64>();
+        let mut moved = self.moved.lock().unwrap();
+        let (messages, sum) = moved.entry((self.rank(), SENT)).or_default();
+        (*messages, *sum) = (*messages + 1, *sum + bytes);
+        drop(moved);
         self.inner.send(to, header, tensors)
     }
     fn recv(&self, from: usize, expect: &Header) -> Result<Vec<Tensor>> {
@@ -130,7 +149,7 @@ const LAYER: u64 = 7 * SQUARE + 2 * 256;
 const TABLE: u64 = SQUARE;
 
 /// Counts by rank and kind, of one step.
-fn counts(settings: &[(&str, &str)]) -> BTreeMap<(usize, &'static str), (u64, u64)> {
+pub(super) fn counts(settings: &[(&str, &str)]) -> BTreeMap<(usize, &'static str), (u64, u64)> {
     let place = Place::new();
     let job = place.job("llama", &[&EVEN[..], settings].concat()).unwrap();
     let (job, moved) = (&job, Moved::default());

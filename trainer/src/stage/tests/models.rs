@@ -8,7 +8,7 @@ use tch::{Kind, Tensor};
 use crate::{
     exact::{Sums, VirtualTp},
     model::{Batch, Family, Model},
-    parallel::{Runtime, TpOps, Whole},
+    parallel::{Runtime, Tokens, TpOps, Whole},
     placement,
     stage::{Recompute, Stage, StageInputs, Which},
     torch::memory,
@@ -28,11 +28,15 @@ pub(super) struct Ground {
 
 impl Ground {
     pub(super) fn new(family: Family, sizes: &str, total: usize) -> Self {
+        Self::with(family, sizes, total, Tokens::Whole)
+    }
+
+    fn with(family: Family, sizes: &str, total: usize, tokens: Tokens) -> Self {
         let model = family.build(toml::from_str(sizes).unwrap()).unwrap();
         let virtual_tp = VirtualTp::of(0, 1, total).unwrap();
         let cuts = placement::cuts(&placement::registry(family, &*model).unwrap()).unwrap();
         let weights = Rc::new(Whole::initial(&*model, 3, &cuts, virtual_tp).unwrap());
-        let ops = TpOps::new(&*model, weights.clone(), None, virtual_tp, Sums::Exact).unwrap();
+        let ops = TpOps::new(&*model, weights.clone(), None, virtual_tp, (Sums::Exact, tokens)).unwrap();
         Self { model, weights, ops }
     }
 
@@ -98,8 +102,8 @@ fn trained(ground: &Ground, recompute: &Recompute, way: Way) -> (u32, BTreeMap<(
 fn split_backwards_and_what_is_computed_again_give_the_bits_of_a_full_backward_name_by_name() {
     tch::set_num_threads(1);
     for (family, sizes) in MODELS {
-        for total in [1, 2] {
-            let ground = Ground::new(family, sizes, total);
+        for (total, tokens) in [(1, Tokens::Whole), (2, Tokens::Whole), (2, Tokens::Cut)] {
+            let ground = Ground::with(family, sizes, total, tokens);
             let kept = Recompute::default();
             let (loss, full) = trained(&ground, &kept, Way::Full);
             let uses: usize = ground.model.parts().iter().map(|part| part.params.len()).sum();
@@ -110,7 +114,7 @@ fn split_backwards_and_what_is_computed_again_give_the_bits_of_a_full_backward_n
                     for way in [Way::Full, Way::Split] {
                         let (found, gradients) = trained(&ground, &recompute, way);
                         let at = format!(
-                            "{family}, {total} virtual, {which:?}, queue {queue}, split {}",
+                            "{family}, {total} virtual, {tokens:?}, {which:?}, queue {queue}, split {}",
                             way == Way::Split
                         );
                         assert_eq!(found, loss, "{at}");

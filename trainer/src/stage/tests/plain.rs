@@ -5,7 +5,7 @@ use tch::{Reduction, Tensor};
 use super::{single, tiny::Tiny, whole::initial};
 use crate::{
     Error, Result,
-    model::{Linear, Model, Norm, Ops, Output, Param, Value},
+    model::{Linear, Lookup, Model, Norm, Ops, Output, Param, Value},
 };
 
 struct Plain(Vec<Tensor>);
@@ -20,7 +20,8 @@ impl Ops for Plain {
         };
         layers.iter().map(one).collect()
     }
-    fn embed(&self, ids: &Tensor, table: Param) -> Result<Value> {
+    fn embed(&self, lookups: &[Lookup<'_>]) -> Result<Value> {
+        let [Lookup { ids, table }] = *lookups else { return Err(Error::internal("one table")) };
         Ok(Value::whole(self.0[table.index].index_select(0, ids)))
     }
     fn norm(&self, _: &Value, _: Norm, _: Param, _: Option<Param>) -> Result<Value> {

@@ -7,7 +7,7 @@ use tch::Tensor;
 
 use crate::{
     Error, Result,
-    model::{Batch, Init, Linear, Model, Ops, Output, Param, ParamSpec, PartSpec, Value},
+    model::{Batch, Init, Linear, Lookup, Model, Ops, Output, Param, ParamSpec, PartSpec, Value},
 };
 
 pub(super) const WIDTH: i64 = 6;
@@ -95,7 +95,7 @@ impl Model for Tiny {
         let shape = [batch.rows, batch.length, WIDTH];
         if part == 0 {
             let tokens = batch.tokens.as_ref().ok_or_else(|| Error::internal("no tokens"))?;
-            let rows = ops.embed(&tokens.reshape([-1]), self.param(0, 0))?;
+            let rows = ops.embed(&[Lookup { ids: &tokens.reshape([-1]), table: self.param(0, 0) }])?;
             let hidden = rows.tensor()?;
             return Ok(Output::Carry(vec![hidden.tanh(), hidden.reshape(shape) * 0.5]));
         }

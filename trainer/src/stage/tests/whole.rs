@@ -11,7 +11,7 @@ use tch::{Kind, Reduction, Tensor};
 
 use crate::{
     Error, Result,
-    model::{Linear, Model, Norm, Ops, Param, Value},
+    model::{Linear, Lookup, Model, Norm, Ops, Param, Value},
     parallel::{Cut, Params, Pass, Runtime},
     stage::GradReduce,
     torch::node,
@@ -204,7 +204,8 @@ impl Ops for Whole {
         Ok(outputs.into_iter().map(Value::whole).collect())
     }
 
-    fn embed(&self, ids: &Tensor, table: Param) -> Result<Value> {
+    fn embed(&self, lookups: &[Lookup<'_>]) -> Result<Value> {
+        let [Lookup { ids, table }] = *lookups else { return Err(Error::internal("one table")) };
         let rows = tch::no_grad(|| -> Result<Tensor> {
             Ok(self.weights.weight(table)?[0].f_index_select(0, ids)?)
         })?;
