@@ -5,6 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::{Axis, Batch, Cluster, Cut, ModelFacts, quantity};
+use crate::parallel::lengths_that_fit;
 
 /// Why a cut is out of the question.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -27,6 +28,15 @@ pub enum Misfit {
         tp: u64,
         /// Cards of a node.
         per_node: u64,
+    },
+    /// Tensor ranks do not divide the tokens of a microbatch, which are to be cut over them.
+    Tokens {
+        /// The degree.
+        tp: u64,
+        /// Tokens of a microbatch.
+        tokens: u64,
+        /// The nearest lengths of a sequence that would do.
+        lengths: Vec<u64>,
     },
     /// More stages than there is anything for.
     Stages {
@@ -67,6 +77,7 @@ impl Misfit {
         match self {
             Self::Tensor { .. } => "tensor degree does not divide the model",
             Self::TensorAcrossNodes { .. } => "tensor group over several nodes",
+            Self::Tokens { .. } => "tensor degree does not divide a microbatch's tokens",
             Self::Stages { .. } => "more stages than layers",
             Self::Batch { .. } => "batch does not divide",
             Self::Schedule { .. } => "schedule does not take it",
@@ -86,11 +97,17 @@ impl Misfit {
                 "take tp of at most {per_node}, or an order of axes that has tp as the last: tensor ranks wait for each \
                  other several times a layer, and the links between nodes are too slow for that"
             ),
+            Self::Tokens { lengths, .. } => {
+                let near = lengths.iter().map(|it| format!("--seq-len {it}")).collect::<Vec<_>>().join(" or ");
+                format!("take {near}, another --micro-batch, or no --sequence-parallel")
+            }
             Self::Stages { layers, .. } => format!("take at most {} stages", layers + 2),
             Self::Batch { hint, .. } => hint.clone(),
             Self::Schedule { .. } => "take another --schedule, pp or --global-batch".to_owned(),
             Self::Memory { largest, .. } if largest.contains("activations") => {
-                "recompute activations (--recompute full), a smaller --micro-batch, or more tensor or pipeline ranks".to_owned()
+                "recompute activations (--recompute full), cut tokens over tensor ranks (--sequence-parallel), a smaller --micro-batch, \
+                 or more tensor or pipeline ranks"
+                    .to_owned()
             }
             Self::Memory { largest, .. } if largest.contains("logits") => {
                 "a smaller --micro-batch, or more tensor ranks: logits are cut over the vocabulary".to_owned()
@@ -110,6 +127,12 @@ impl fmt::Display for Misfit {
             }
             Self::TensorAcrossNodes { tp, per_node } => {
                 write!(f, "a tensor group of {tp} lies on several nodes of {per_node} cards")
+            }
+            Self::Tokens { tp, tokens, .. } => {
+                write!(
+                    f,
+                    "tp={tp} does not divide the {tokens} tokens of a microbatch, which are cut over it"
+                )
             }
             Self::Stages { stages, layers } => {
                 write!(f, "{stages} stages for {layers} layers, embedding and head: some would be empty")
@@ -143,7 +166,8 @@ const fn demands(model: &ModelFacts) -> [(&'static str, u64); 4] {
     ]
 }
 
-/// What of the mesh alone is against `cut`; memory is not looked at.
+/// What of the mesh alone is against `cut`; memory is not looked at. A length of sequences is given where their tokens are cut
+/// over tensor ranks.
 ///
 /// # Errors
 /// The first thing that is in the way.
@@ -152,7 +176,7 @@ pub(super) fn check(
     cluster: &Cluster,
     cut: &Cut,
     stages: u64,
-    (global, micro): (u64, u64),
+    (global, micro, cut_length): (u64, u64, Option<u64>),
 ) -> Result<Batch, Misfit> {
     let tp = cut.tp;
     if let Some((what, count)) = demands(model).into_iter().find(|(_, count)| !count.is_multiple_of(tp)) {
@@ -164,6 +188,12 @@ pub(super) fn check(
     let tensor = cut.groups(Axis::Tp, cluster);
     if tensor.within_node < tensor.groups.len() {
         return Err(Misfit::TensorAcrossNodes { tp, per_node: cluster.per_node });
+    }
+    if let Some(length) = cut_length {
+        let lengths = lengths_that_fit(micro, length, tp);
+        if !lengths.contains(&length) {
+            return Err(Misfit::Tokens { tp, tokens: micro.saturating_mul(length), lengths });
+        }
     }
     if stages > model.sizes.layers + 2 {
         return Err(Misfit::Stages { stages, layers: model.sizes.layers });
@@ -190,7 +220,7 @@ mod tests {
         let mesh: crate::mesh::MeshShape = mesh.parse().unwrap();
         let cluster = cluster(mesh.ranks() as u64);
         let cut = Cut::new(mesh, Strategy::FullShard, Order::DpPpTp, &cluster);
-        check(&model, &cluster, &cut, cut.pp, (global, 1)).unwrap_err()
+        check(&model, &cluster, &cut, cut.pp, (global, 1, None)).unwrap_err()
     }
 
     #[test]
@@ -216,7 +246,12 @@ mod tests {
         let model = presets::model("llama2-70b").unwrap();
         let narrow = Cluster { per_node: 4, ..cluster(8) };
         let cut = Cut::new("1x1x8".parse().unwrap(), Strategy::NoShard, Order::DpPpTp, &narrow);
-        let found = check(&model, &narrow, &cut, 1, (64, 1)).unwrap_err();
+        let found = check(&model, &narrow, &cut, 1, (64, 1, None)).unwrap_err();
         assert_eq!(found, Misfit::TensorAcrossNodes { tp: 8, per_node: 4 });
+        let wide = cluster(8);
+        let odd = check(&model, &wide, &cut, 1, (64, 1, Some(4100))).unwrap_err();
+        assert!(odd.to_string().contains("tp=8 does not divide the 4100 tokens"), "{odd}");
+        assert!(odd.remedy().starts_with("take --seq-len 4096 or --seq-len 4104"), "{}", odd.remedy());
+        check(&model, &wide, &cut, 1, (64, 2, Some(4100))).unwrap();
     }
 }

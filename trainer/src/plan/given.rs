@@ -53,6 +53,7 @@ pub fn policy(config: &Config) -> Policy {
         scores: false,
         recompute: Recompute::None,
         keep,
+        sequence: config.parallelism.sequence_parallel,
     }
 }
 

@@ -2,7 +2,9 @@
 //!
 //! Invariants: a line says what it is and how it was counted; the total is the sum of the lines. Activations follow
 //! Korthikanti et al. 2022 (arXiv 2205.05198): 34·s·b·h bytes a layer in 16 bits, 5·a·s²·b more where the scores are
-//! stored; of these 32·s·b·h are what weight gradients need (arXiv 2401.10241).
+//! stored; of these 32·s·b·h are what weight gradients need (arXiv 2401.10241). Tensor ranks divide what lies between their linears,
+//! 24·s·b·h and the scores; of norms, residuals and inputs of linears, 10·s·b·h, each has all, unless tokens are cut over them
+//! (sequence parallelism).
 
 use serde::Serialize;
 
@@ -25,6 +27,8 @@ pub struct Policy {
     pub recompute: Recompute,
     /// Whether weights stay gathered from the first to the last use in a step, or are gathered for each microbatch.
     pub keep: bool,
+    /// Whether tokens are cut over tensor ranks between their linears.
+    pub sequence: bool,
 }
 
 /// What is computed again on the way back.
@@ -186,15 +190,17 @@ fn layer_activations(
     seq: u64,
     recompute: Recompute,
 ) -> f64 {
-    let (dim, width) = (model.sizes.dim as f64, policy.compute / 2.0);
+    let (dim, width, tp) = (model.sizes.dim as f64, policy.compute / 2.0, cut.tp as f64);
     let linear = tokens as f64 * dim;
     let scores = 5.0 * model.sizes.heads as f64 * seq as f64 * tokens as f64;
-    let whole = match recompute {
-        Recompute::Full => 2.0 * linear,
-        Recompute::None if policy.scores => 34.0 * linear + scores,
-        Recompute::None | Recompute::Selective => 34.0 * linear,
+    // What every tensor rank has of all tokens, or of its own where they are cut; and what is of its own heads and neurons.
+    let (tokenwise, divided) = match recompute {
+        Recompute::Full => (2.0 * linear, 0.0),
+        Recompute::None if policy.scores => (10.0 * linear, 24.0 * linear + scores),
+        Recompute::None | Recompute::Selective => (10.0 * linear, 24.0 * linear),
     };
-    whole * width / cut.tp as f64
+    let tokenwise = if policy.sequence { tokenwise / tp } else { tokenwise };
+    (tokenwise + divided / tp) * width
 }
 
 fn activations(
@@ -262,6 +268,7 @@ mod tests {
             scores: false,
             recompute: Recompute::None,
             keep: false,
+            sequence: false,
         }
     }
 
@@ -304,6 +311,27 @@ mod tests {
         let plain = of("8x1x1", Strategy::FullShard, &Policy { scores: true, ..policy() }, ALONE);
         let scores = 5.0 * 32.0 * 4096.0 * 4096.0 * 32.0;
         assert!((line(&plain, "activations").bytes - bytes - scores).abs() < 1.0);
+    }
+
+    #[test]
+    fn tensor_ranks_divide_all_activations_only_where_they_cut_tokens() {
+        let bytes = |mesh, recompute, sequence| {
+            let policy = Policy { recompute, sequence, ..policy() };
+            line(&of(mesh, Strategy::FullShard, &policy, ALONE), "activations").bytes
+        };
+        // s b h of 32 layers.
+        let unit = 4096.0 * 4096.0 * 32.0;
+        for (recompute, sequence, expected) in [
+            (Recompute::None, false, 10.0 + 24.0 / 8.0),
+            (Recompute::None, true, 34.0 / 8.0),
+            (Recompute::Full, false, 2.0),
+            (Recompute::Full, true, 2.0 / 8.0),
+        ] {
+            let found = bytes("1x1x8", recompute, sequence);
+            assert!((found - expected * unit).abs() < 1.0, "{recompute:?} {sequence}: {found}");
+            let alone = bytes("8x1x1", recompute, sequence);
+            assert!((alone - bytes("8x1x1", recompute, false)).abs() < 1.0, "one rank has all tokens");
+        }
     }
 
     #[test]

@@ -51,4 +51,4 @@ pub use presets::{CARDS, Card, MODELS, card, model};
 pub use quantity::{bytes, count, parse_bytes, parse_count, parse_rate, seconds};
 pub use report::{Closely, Excluded, Question, Ranked, Report, plan};
 pub use search::{Candidate, Terms, search};
-pub use traffic::{Traffic, data_parallel, pipeline_link, tensor_parallel};
+pub use traffic::{TensorTraffic, Traffic, data_parallel, pipeline_link, tensor_parallel};

@@ -108,15 +108,16 @@ impl Work {
         let input = (layers * (2.0 * costs.layer - linear) + head) / rate;
         let weight = (layers * linear + head) / rate;
         let group: Vec<u64> = (0..cut.tp).map(|tp| cut.rank([0, 0, tp])).collect();
-        let tensor =
-            traffic::tensor_parallel(model, cut, policy, share.layers, tokens, 1) / cluster.rate(&group);
-        let again = if policy.recompute == Recompute::Full { forward + tensor / 2.0 } else { 0.0 };
-        let twice = if policy.recompute == Recompute::Full { 1.5 } else { 1.0 };
+        let tensor = traffic::tensor_parallel(model, cut, policy, share.layers, tokens, 1);
+        let seconds = |bytes: f64| bytes / cluster.rate(&group);
+        let (there, back, late) = (seconds(tensor.forward), seconds(tensor.input), seconds(tensor.weight));
+        let (again, again_there) =
+            if policy.recompute == Recompute::Full { (forward, there) } else { (0.0, 0.0) };
         Self {
-            forward: forward + tensor / 2.0,
-            input: input + tensor / 2.0 + again,
-            weight,
-            tensor: tensor * twice,
+            forward: forward + there,
+            input: input + back + again + again_there,
+            weight: weight + late,
+            tensor: there + back + late + again_there,
         }
     }
 

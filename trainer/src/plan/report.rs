@@ -283,7 +283,8 @@ fn figures(question: &Question, terms: &Terms<'_>, candidate: Candidate) -> Resu
             most * unit.per_rank,
             tokens,
             batch.microbatches,
-        ),
+        )
+        .total(),
         pipeline: traffic::pipeline_link(model, &cut, policy, unit.per_rank, tokens, batch.microbatches),
         unit_bubble: unit.bubble,
         even: Balance::of(even, &Costs::parameters(model)),
@@ -317,6 +318,7 @@ pub(super) mod tests {
                 scores: false,
                 recompute: Recompute::Full,
                 keep: false,
+                sequence: false,
             },
             mesh: mesh.map(|mesh| mesh.parse().unwrap()),
             strategy: None,

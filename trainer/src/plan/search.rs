@@ -71,7 +71,13 @@ impl Terms<'_> {
         let per_rank = schedule::named(self.schedule)
             .map(|it| *it.stages_per_rank().start() as u64)
             .map_err(|error| said(&error.into()))?;
-        let batch = fits::check(self.model, self.cluster, &plain, plain.pp * per_rank, (global, micro))?;
+        let batch = fits::check(
+            self.model,
+            self.cluster,
+            &plain,
+            plain.pp * per_rank,
+            (global, micro, self.policy.sequence.then_some(seq)),
+        )?;
         let timed =
             predict::timed(self.model, self.cluster, &plain, self.policy, (batch, seq), self.schedule)
                 .map_err(|error| said(&error))?;
@@ -174,6 +180,7 @@ mod tests {
         scores: false,
         recompute: Recompute::Full,
         keep: false,
+        sequence: false,
     };
 
     fn found(name: &str, cluster: &Cluster, global: u64) -> (Vec<Candidate>, Vec<(MeshShape, Misfit)>) {

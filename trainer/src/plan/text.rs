@@ -246,7 +246,13 @@ impl Report {
             let table = cut.groups(axis, &self.cluster);
             if table.within_node == table.groups.len() { "within a node" } else { "across nodes" }
         };
-        writeln!(f, "  tensor groups  {:>9} a rank, {}", bytes(asked.tensor), within(super::Axis::Tp))?;
+        let tokens = if self.policy.sequence { ", tokens cut over them" } else { "" };
+        writeln!(
+            f,
+            "  tensor groups  {:>9} a rank, {}{tokens}",
+            bytes(asked.tensor),
+            within(super::Axis::Tp)
+        )?;
         writeln!(
             f,
             "  stages         {:>9} over each boundary forward, the same back, {}",
@@ -263,7 +269,11 @@ impl Report {
              the optimizer and saves take no time",
             100.0 * self.cluster.efficiency,
             100.0 * self.cluster.overlap,
-            if self.policy.exact { "and sums of exact mode" } else { "in 34 s b h bytes a layer" },
+            match (self.policy.exact, self.policy.sequence) {
+                (true, _) => "and sums of exact mode",
+                (false, true) => "in 34 / tp s b h bytes a layer",
+                (false, false) => "in 10 + 24 / tp s b h bytes a layer",
+            },
             if self.policy.scores { "stored" } else { "not stored" },
             format!("{:?}", self.policy.recompute).to_lowercase(),
             self.policy.compute,

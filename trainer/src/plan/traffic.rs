@@ -92,9 +92,29 @@ pub fn data_parallel(
     }
 }
 
+/// Bytes that one rank sends for tensor parallelism in a step.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct TensorTraffic {
+    /// In forwards.
+    pub forward: f64,
+    /// For gradients of inputs, without what is computed again there.
+    pub input: f64,
+    /// For gradients of weights.
+    pub weight: f64,
+}
+
+impl TensorTraffic {
+    /// The sum.
+    #[must_use]
+    pub fn total(self) -> f64 {
+        self.forward + self.input + self.weight
+    }
+}
+
 /// Bytes that one rank sends for tensor parallelism in a step: four all-reduces of a microbatch's hidden state for each
-/// layer, two forward and two back. With sequence parallelism they are pairs of a reduce-scatter and an all-gather: the
-/// same bytes.
+/// layer, two forward and two back. With sequence parallelism they are pairs of a reduce-scatter and an all-gather, which is the
+/// same bytes; and two inputs of linears are gathered again for weight gradients, as a rank keeps its own tokens of them alone. (Not
+/// counted: what a split backward puts off to its W, two gradients of outputs a layer, is gathered once more there.)
 #[must_use]
 pub fn tensor_parallel(
     model: &ModelFacts,
@@ -103,13 +123,19 @@ pub fn tensor_parallel(
     layers: u64,
     tokens: u64,
     microbatches: u64,
-) -> f64 {
+) -> TensorTraffic {
     let hidden = tokens as f64 * model.sizes.dim as f64 * policy.compute;
-    4.0 * layers as f64 * microbatches as f64 * 2.0 * hidden * ring(cut.tp)
+    // A gather, or a sum that leaves each rank its share.
+    let one = layers as f64 * microbatches as f64 * hidden * ring(cut.tp);
+    TensorTraffic {
+        forward: 4.0 * one,
+        input: 4.0 * one,
+        weight: if policy.sequence { 2.0 * one } else { 0.0 },
+    }
 }
 
-/// Bytes that cross one boundary between stages in a step, each way: activations forward, their gradients back.
-/// `boundaries`: how many stage boundaries lie on this link (the stages of a rank, for schedules with several).
+/// Bytes that cross one boundary between stages in a step, each way: activations forward, their gradients back, of all tokens or, where
+/// they are cut over tensor ranks, of one's own. `boundaries`: how many stage boundaries lie on this link (the stages of a rank, for schedules with several).
 #[must_use]
 pub fn pipeline_link(
     model: &ModelFacts,
@@ -122,7 +148,8 @@ pub fn pipeline_link(
     if cut.pp < 2 {
         return 0.0;
     }
-    tokens as f64 * model.sizes.dim as f64 * policy.compute * microbatches as f64 * boundaries as f64
+    let share = if policy.sequence { cut.tp as f64 } else { 1.0 };
+    tokens as f64 / share * model.sizes.dim as f64 * policy.compute * microbatches as f64 * boundaries as f64
 }
 
 #[cfg(test)]
@@ -146,6 +173,7 @@ mod tests {
             scores: false,
             recompute: Recompute::None,
             keep: false,
+            sequence: false,
         }
     }
 
@@ -202,8 +230,14 @@ mod tests {
         let both = cut("4x2x8", Strategy::FullShard);
         let hidden = 4096.0 * 8192.0 * 2.0;
         let tensor = tensor_parallel(&model, &both, &policy(), 40, 4096, 16);
-        assert!((tensor - 4.0 * 40.0 * 16.0 * 2.0 * hidden * 7.0 / 8.0).abs() < 1.0);
+        assert!((tensor.total() - 4.0 * 40.0 * 16.0 * 2.0 * hidden * 7.0 / 8.0).abs() < 1.0);
         assert!((pipeline_link(&model, &both, &policy(), 1, 4096, 16) - 16.0 * hidden).abs() < 1.0);
+        let sequence = Policy { sequence: true, ..policy() };
+        let pairs = tensor_parallel(&model, &both, &sequence, 40, 4096, 16);
+        let same = [(pairs.forward, tensor.forward), (pairs.input, tensor.input)];
+        assert!(same.iter().all(|(a, b)| (a - b).abs() < 1.0), "pairs instead of all-reduces");
+        assert!((pairs.weight - 0.25 * tensor.total()).abs() < 1.0, "two inputs are gathered again");
+        assert!((pipeline_link(&model, &both, &sequence, 1, 4096, 16) - 2.0 * hidden).abs() < 1.0);
         assert_eq!(
             pipeline_link(&model, &cut("8x1x8", Strategy::FullShard), &policy(), 1, 4096, 16).to_bits(),
             0

@@ -161,6 +161,9 @@ struct PolicyOptions {
     /// Weights stay gathered over all microbatches of a step.
     #[arg(long)]
     keep_gathered: bool,
+    /// Tokens are cut over tensor ranks between their linears (sequence parallelism).
+    #[arg(long)]
+    sequence_parallel: bool,
     /// Units gathered ahead.
     #[arg(long, value_name = "N")]
     prefetch: Option<u64>,
@@ -342,6 +345,7 @@ impl Plan {
             scores: self.policy.scores,
             recompute: self.policy.recompute.or(given.map(|it| it.recompute)).unwrap_or(Recompute::Full),
             keep: self.policy.keep_gathered,
+            sequence: self.policy.sequence_parallel || given.is_some_and(|it| it.sequence),
         })
     }
 }
