@@ -1,6 +1,6 @@
 //! The parity matrix: every schedule × {2, 4} pipeline ranks × {1, 2} replicas × {1, 2} tensor-parallel ranks, sharded each way, with
-//! tied embeddings and without; and layers that are computed again. Losses and the gradient of every FQN are compared with one
-//! process, bit by bit.
+//! tied embeddings and without; layers that are computed again; tokens that are cut over tensor-parallel ranks. Losses and the gradient
+//! of every FQN are compared with one process, bit by bit.
 //!
 //! ```text
 //! parity [--full] [--seed N]
@@ -8,7 +8,7 @@
 //! Figures go to stdout as one line of JSON; what differs, to stderr, and the exit code is 1. `cargo xtask parity` runs it.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, btree_map::Entry},
     error::Error,
     io::{self, Write},
     process::ExitCode,
@@ -17,7 +17,7 @@ use std::{
 
 use serde_json::json;
 use trainer::{
-    parity::{Case, Evidence, MODELS, Place, evidence, full, quick},
+    parity::{Case, Evidence, Place, evidence, full, quick},
     transport::Limits,
 };
 
@@ -34,15 +34,20 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let place = Place(folder.path());
     place.prepare()?;
     let began = Instant::now();
-    let mut alone = BTreeMap::new();
-    for model in MODELS {
-        alone.insert(model, ran(place, &Case::alone(model), seed)?);
-    }
     let cases = if whole { full() } else { quick() };
+    let mut alone = BTreeMap::new();
+    for reference in cases.iter().map(Case::reference) {
+        if let Entry::Vacant(place_of) = alone.entry(reference.to_string()) {
+            place_of.insert(ran(place, &reference, seed)?);
+        }
+    }
     let mut bad = Vec::new();
     for case in &cases {
         let differs = match ran(place, case, seed) {
-            Ok(found) => alone.get(case.model).map_or_else(Vec::new, |alone| found.differs(alone)),
+            Ok(found) => match alone.get(&case.reference().to_string()) {
+                Some(alone) => found.differs(alone),
+                None => vec!["nothing to compare it with".to_owned()],
+            },
             Err(error) => vec![error.to_string()],
         };
         if !differs.is_empty() {

@@ -3,6 +3,9 @@
 //! The batch of a step is 16 microbatches over all replicas, so that with two of them on four pipeline ranks each still has
 //! as many as the most demanding schedule wants (`DualPipeV`: twice the ranks). The models have six layers: with two stages on each
 //! of four ranks embedding and head are stages of their own.
+//!
+//! Cells whose numbers are others by right (tokens cut over ranks, products in bf16) are compared with a process of the same numbers:
+//! [`Case::reference`].
 
 use std::{fmt, path::Path};
 
@@ -20,6 +23,11 @@ pub const MODELS: [&str; 2] = ["llama", "gpt2"];
 
 /// How weights are sharded over replicas.
 pub const STRATEGIES: [&str; 3] = ["full_shard", "shard_grad_op", "no_shard"];
+
+/// Settings that other numbers follow from, on one process too.
+const NUMBERS: [&str; 2] = [SEQUENCE, PRECISION];
+const SEQUENCE: &str = "parallelism.sequence_parallel";
+const PRECISION: &str = "training.mixed_precision_param";
 
 /// A cell of the matrix.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,6 +110,13 @@ impl Case {
         Self { schedule: "GPipe", model, pp: 1, dp: 1, tp: 1, strategy: "full_shard", more: Vec::new() }
     }
 
+    /// The one process that it has the bits of.
+    #[must_use]
+    pub fn reference(&self) -> Self {
+        let more = self.more.iter().filter(|(key, _)| NUMBERS.contains(key)).cloned().collect();
+        Self { more, ..Self::alone(self.model) }
+    }
+
     /// Its run of two steps.
     ///
     /// # Errors
@@ -118,7 +133,8 @@ impl Case {
     }
 }
 
-/// All cells: every schedule on every mesh, sharded each way, for each model; and with layers that are computed again.
+/// All cells: every schedule on every mesh, sharded each way, for each model; with layers that are computed again; and with tokens that
+/// are cut over tensor-parallel ranks.
 #[must_use]
 pub fn full() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -131,6 +147,7 @@ pub fn full() -> Vec<Case> {
         }
     }
     cases.extend(again());
+    cases.extend(sliced());
     cases
 }
 
@@ -154,6 +171,7 @@ pub fn quick() -> Vec<Case> {
     };
     let mut cases: Vec<Case> = twice.zip(turns).map(case).collect();
     cases.extend(again().into_iter().step_by(3));
+    cases.extend(sliced().into_iter().step_by(3));
     cases
 }
 
@@ -186,4 +204,28 @@ fn again() -> Vec<Case> {
         }
     }
     cases
+}
+
+/// Tokens that are cut over tensor-parallel ranks (sequence parallelism), real and virtual ones: every schedule, with meshes,
+/// sharding, models, products in bf16 and layers that are computed again in turns.
+fn sliced() -> Vec<Case> {
+    let meshes = [(2, 1, 2), (4, 2, 2), (2, 2, 1), (4, 1, 2), (2, 2, 2)];
+    let extras: [&[(&str, &str)]; 4] = [
+        &[],
+        &[("activation_checkpoint.mode", "full"), ("activation_checkpoint.queue", "true")],
+        &[(PRECISION, "bfloat16")],
+        &[("activation_checkpoint.mode", "selective"), ("activation_checkpoint.selective", "op")],
+    ];
+    let turns = meshes
+        .into_iter()
+        .cycle()
+        .zip(MODELS.into_iter().cycle())
+        .zip(STRATEGIES.into_iter().cycle())
+        .zip(extras.into_iter().cycle());
+    let case = |(schedule, ((((pp, dp, tp), model), strategy), extra)): (_, (_, &[(&'static str, &str)]))| {
+        let more = [(SEQUENCE, "true")].iter().chain(extra).map(|(key, value)| (*key, (*value).to_owned()));
+        let strategy = if dp > 1 { strategy } else { "full_shard" };
+        Case { schedule, model, pp, dp, tp, strategy, more: more.collect() }
+    };
+    schedules().into_iter().zip(turns).map(case).collect()
 }

@@ -1,6 +1,6 @@
 //! The quick part of the matrix, peaks of live activations, fast mode's tolerance; and that evidence tells differences.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, rc::Rc, time::Duration};
 
 use reshard::Region;
 
@@ -18,6 +18,35 @@ fn ran(place: Place<'_>, case: &Case) -> Result<Evidence> {
     evidence(&case.job(place)?, &limits())
 }
 
+/// What one process computes, run once for all cells that are compared with it.
+#[derive(Default)]
+struct References(BTreeMap<String, Rc<Evidence>>);
+
+impl References {
+    fn of(&mut self, place: Place<'_>, case: &Case) -> Rc<Evidence> {
+        let reference = case.reference();
+        let run = || Rc::new(ran(place, &reference).unwrap_or_else(|error| panic!("{reference}: {error}")));
+        Rc::clone(self.0.entry(reference.to_string()).or_insert_with(run))
+    }
+}
+
+#[test]
+fn cut_tokens_and_bf16_have_other_numbers_than_f32_on_whole_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = Place(folder.path());
+    place.prepare().unwrap();
+    let mut alone = References::default();
+    let plain = alone.of(place, &case("1F1B", 2, &[]));
+    for (key, value) in
+        [("parallelism.sequence_parallel", "true"), ("training.mixed_precision_param", "bf16")]
+    {
+        let other =
+            alone.of(place, &case("1F1B", 2, &[(key, value), ("activation_checkpoint.mode", "full")]));
+        assert!(!plain.differs(&other).is_empty(), "{key}");
+    }
+    assert_eq!(alone.0.len(), 3, "what is computed again changes nothing");
+}
+
 fn case(schedule: &'static str, pp: usize, more: &[(&'static str, &'static str)]) -> Case {
     let more = more.iter().map(|(key, value)| (*key, (*value).to_owned())).collect();
     Case { schedule, pp, more, ..Case::alone("llama") }
@@ -28,13 +57,13 @@ fn every_schedule_gives_the_losses_and_gradients_of_one_process_to_the_bit() {
     let folder = tempfile::tempdir().unwrap();
     let place = Place(folder.path());
     place.prepare().unwrap();
-    let alone = MODELS.map(|model| ran(place, &Case::alone(model)).unwrap());
-    assert_eq!(alone[0].losses.len(), 2);
-    assert!(alone[0].differs(&alone[1]).len() > 10, "two models are not the same");
+    let mut alone = References::default();
+    let [one, other] = MODELS.map(|model| alone.of(place, &Case::alone(model)));
+    assert_eq!(one.losses.len(), 2);
+    assert!(one.differs(&other).len() > 10, "two models are not the same");
     for case in quick() {
         let found = ran(place, &case).unwrap_or_else(|error| panic!("{case}: {error}"));
-        let own = MODELS.iter().position(|model| *model == case.model).unwrap();
-        assert_eq!(found.differs(&alone[own]), Vec::<String>::new(), "{case}");
+        assert_eq!(found.differs(&alone.of(place, &case)), Vec::<String>::new(), "{case}");
         assert!(found.rows.values().all(|row| row.staleness() == 0), "{case}");
     }
 }
@@ -93,6 +122,14 @@ fn fast_mode_stays_within_its_tolerance_on_every_schedule() {
         println!("{schedule}: losses apart by {loss:e}, gradients by {gradient:e}");
         assert!(loss <= FAST_LOSS, "{schedule}: losses apart by {loss:e}");
         assert!(gradient <= FAST_GRADIENT, "{schedule}: gradients apart by {gradient:e}");
+    }
+    // One rank owns all tokens: it is the same process.
+    let cut = [fast[0], ("parallelism.sequence_parallel", "true")];
+    for (schedule, dp) in [("1F1B", 2), ("ZBVZeroBubble", 1)] {
+        let found = ran(place, &Case { dp, tp: 4, ..case(schedule, 2, &cut) }).unwrap();
+        let (loss, gradient) = found.apart(&alone).unwrap();
+        println!("{schedule}, cut tokens: losses apart by {loss:e}, gradients by {gradient:e}");
+        assert!(loss <= FAST_LOSS && gradient <= FAST_GRADIENT, "{schedule}: {loss:e}, {gradient:e}");
     }
 }
 
