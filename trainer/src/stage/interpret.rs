@@ -1,4 +1,6 @@
 //! [`interpret`]: runs one rank's row of a program. All that a schedule means at run time is in the [`Executor`].
+//!
+//! Invariant: what an action waits for comes before it is noted, so that waiting is never counted as computing.
 
 use std::fmt::Write;
 
@@ -14,11 +16,31 @@ pub trait Executor {
     /// Remembers that `action` comes now, for the dump of the scene.
     fn note(&self, action: &Action);
 
-    /// Does it.
+    /// Waits until what `action` needs of other ranks is here. An executor that takes every message at its RECV has nothing
+    /// to wait for.
     ///
     /// # Errors
     /// Whatever goes wrong; the interpreter adds where in the schedule.
+    fn ready(&mut self, action: &Action) -> Result<()> {
+        let _ = action;
+        Ok(())
+    }
+
+    /// Does it.
+    ///
+    /// # Errors
+    /// Likewise.
     fn run(&mut self, action: &Action) -> Result<()>;
+}
+
+/// One action: waits for what it needs, then does it.
+///
+/// # Errors
+/// The executor's.
+pub(super) fn perform(executor: &mut dyn Executor, action: &Action) -> Result<()> {
+    executor.ready(action)?;
+    executor.note(action);
+    executor.run(action)
 }
 
 /// Runs the row of `rank`, in order.
@@ -28,8 +50,7 @@ pub trait Executor {
 pub fn interpret(program: &Program, rank: usize, executor: &mut dyn Executor) -> Result<()> {
     let row = program.table().row(rank);
     for (step, action) in row.iter().enumerate() {
-        executor.note(action);
-        executor.run(action).place(Failed { rank, step, row })?;
+        perform(executor, action).place(Failed { rank, step, row })?;
     }
     Ok(())
 }

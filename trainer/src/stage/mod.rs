@@ -7,7 +7,7 @@
 //!  account    what a stage did: live microbatches, times, the share of weight gradients that can be put off
 //!  interpret  runs a row of a program; all that it means is in its executor
 //!  runner     the executor of a row: stages, mail from stage to stage, transport, the reduction of gradients
-//!  posted     receives that wait until somebody needs what they bring
+//!  posted     messages between stages, and receives that wait until somebody needs what they bring
 //!  virtual_device   the executor of a row whose actions sleep
 //! ```
 //!

@@ -8,40 +8,72 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use schedule::{Program, Step};
+use schedule::{Action, Program, Step};
 
-use crate::transport::{Header, Transport};
+use crate::transport::{Header, Kind, Transport};
 
-/// Receives that were posted, by peer, in order. `K` says what the message is for.
-#[derive(Debug)]
-pub(super) struct Posted<K> {
-    by_peer: BTreeMap<usize, VecDeque<(K, Header)>>,
+/// What a message between stages is: for which stage, what, of which microbatch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Letter {
+    pub(super) stage: usize,
+    pub(super) kind: Kind,
+    pub(super) microbatch: usize,
 }
 
-impl<K> Default for Posted<K> {
-    fn default() -> Self {
-        Self { by_peer: BTreeMap::new() }
+impl Letter {
+    /// What `action`, no composite, takes from another stage; whether that is on another rank is the placement's to say.
+    pub(super) const fn needed_by(action: Action) -> Option<Self> {
+        let stage = action.stage;
+        match action.step {
+            Step::F(microbatch) => Some(Self { stage, kind: Kind::Forward, microbatch }),
+            Step::I(microbatch) | Step::B(microbatch) => {
+                Some(Self { stage, kind: Kind::Backward, microbatch })
+            }
+            _ => None,
+        }
+    }
+
+    /// The action that receives it.
+    pub(super) const fn receive(self) -> Action {
+        Action::new(
+            self.stage,
+            match self.kind {
+                Kind::Forward => Step::RecvF(self.microbatch),
+                Kind::Backward => Step::RecvB(self.microbatch),
+            },
+        )
     }
 }
 
-impl<K: PartialEq> Posted<K> {
+/// Receives that were posted, by peer, in order.
+#[derive(Debug, Default)]
+pub(super) struct Posted {
+    by_peer: BTreeMap<usize, VecDeque<(Letter, Header)>>,
+}
+
+impl Posted {
     /// Remembers a receive from `peer`.
-    pub(super) fn post(&mut self, peer: usize, key: K, header: Header) {
-        self.by_peer.entry(peer).or_default().push_back((key, header));
+    pub(super) fn post(&mut self, peer: usize, letter: Letter, header: Header) {
+        self.by_peer.entry(peer).or_default().push_back((letter, header));
     }
 
-    /// What has to be taken, and from whom, until `key` is there: the last is the one. Nothing if it was not posted.
-    pub(super) fn until(&mut self, key: &K) -> Option<(usize, Vec<(K, Header)>)> {
+    /// What has to be taken, and from whom, until `letter` is there: the last is the one. Nothing if it was not posted.
+    pub(super) fn until(&mut self, letter: Letter) -> Option<(usize, Vec<(Letter, Header)>)> {
         self.by_peer.iter_mut().find_map(|(peer, queue)| {
-            let at = queue.iter().position(|(posted, _)| posted == key)?;
+            let at = queue.iter().position(|(posted, _)| *posted == letter)?;
             Some((*peer, queue.drain(..=at).collect()))
         })
+    }
+
+    /// The first that nobody has needed, if there is one.
+    pub(super) fn left(&self) -> Option<Letter> {
+        self.by_peer.values().flatten().next().map(|(letter, _)| *letter)
     }
 }
 
 /// Whether every rank has room for all messages that it sends in a step of `program`.
 pub(super) fn has_room(program: &Program, transport: &dyn Transport) -> bool {
-    let sends = |row: &Vec<schedule::Action>| {
+    let sends = |row: &Vec<Action>| {
         row.iter().filter(|it| matches!(it.step, Step::SendF(_) | Step::SendB(_))).count()
     };
     let most = program.table().ranks.iter().map(sends).max().unwrap_or(0);
@@ -51,28 +83,47 @@ pub(super) fn has_room(program: &Program, transport: &dyn Transport) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::Kind;
+
+    fn letter(stage: usize, microbatch: usize) -> Letter {
+        Letter { stage, kind: Kind::Forward, microbatch }
+    }
 
     #[test]
     fn a_message_is_taken_with_all_that_its_peer_sent_before_it() {
-        let header = |microbatch| Header {
+        let header = |letter: Letter| Header {
             step: 1,
-            stage: 2,
-            microbatch,
-            kind: Kind::Forward,
+            stage: letter.stage,
+            microbatch: letter.microbatch,
+            kind: letter.kind,
             shapes: vec![],
             dtype: tch::Kind::Float,
         };
         let mut posted = Posted::default();
-        for (peer, key) in [(1, 'a'), (3, 'x'), (1, 'b'), (1, 'c')] {
-            posted.post(peer, key, header(0));
+        for (peer, stage, microbatch) in [(1, 2, 0), (3, 5, 0), (1, 2, 1), (1, 2, 2)] {
+            posted.post(peer, letter(stage, microbatch), header(letter(stage, microbatch)));
         }
-        let keys = |found: Option<(usize, Vec<(char, Header)>)>| {
-            found.map(|(peer, all)| (peer, all.into_iter().map(|(key, _)| key).collect::<String>()))
+        let mut taken = |stage, microbatch| {
+            let (peer, all) = posted.until(letter(stage, microbatch))?;
+            Some((
+                peer,
+                all.iter().map(|(it, header)| (it.microbatch, header.microbatch)).collect::<Vec<_>>(),
+            ))
         };
-        assert_eq!(keys(posted.until(&'b')), Some((1, "ab".to_owned())));
-        assert_eq!(keys(posted.until(&'x')), Some((3, "x".to_owned())));
-        assert_eq!(keys(posted.until(&'b')), None);
-        assert_eq!(keys(posted.until(&'c')), Some((1, "c".to_owned())));
+        assert_eq!(taken(2, 1), Some((1, vec![(0, 0), (1, 1)])));
+        assert_eq!(taken(5, 0), Some((3, vec![(0, 0)])));
+        assert_eq!(taken(2, 1), None);
+        assert_eq!(posted.left(), Some(letter(2, 2)));
+        assert!(posted.until(letter(2, 2)).is_some() && posted.left().is_none());
+    }
+
+    #[test]
+    fn computations_need_what_the_receive_before_them_brings() {
+        for (computes, receives) in [("2F3", "2RECV_F3"), ("2I3", "2RECV_B3"), ("2B3", "2RECV_B3")] {
+            let letter = Letter::needed_by(computes.parse().unwrap()).unwrap();
+            assert_eq!(letter.receive().to_string(), receives);
+        }
+        for none in ["2W3", "2SEND_F3", "2UNSHARD"] {
+            assert_eq!(Letter::needed_by(none.parse().unwrap()), None);
+        }
     }
 }

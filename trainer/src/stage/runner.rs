@@ -2,7 +2,11 @@
 //! the reduction of gradients.
 //!
 //! Invariants: what one stage gives another lies in the mail until an action takes it, once; stages on the same rank find
-//! it there without communication; every message goes out and is expected with the same header.
+//! it there without communication; every message goes out and is expected with the same header. A RECV only says that a
+//! message is due where all ranks have room for the messages of a step: it is waited for when a computation needs it
+//! (see `posted`), and that wait is noted as the RECV, whose time it is.
+
+mod mail;
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,10 +17,14 @@ use crate::{
     Error, Result,
     model::Batch,
     parallel::{Params, Pass},
-    transport::{Header, Kind, Transport},
+    transport::{Kind, Transport},
 };
 
-use super::{Account, Executor, Live, Stage, interpret};
+use super::{
+    Account, Executor, Live, Stage,
+    interpret::{interpret, perform},
+    posted::{self, Letter, Posted},
+};
 
 /// Sums a stage's gradients over the data-parallel group.
 pub trait GradReduce {
@@ -69,15 +77,9 @@ pub struct PipelineRunner<'a> {
     batches: &'a [Batch],
     stages: BTreeMap<usize, Stage<'a>>,
     mail: HashMap<Letter, Vec<Tensor>>,
+    /// Receives that wait until somebody needs what they bring; none where there is no room for that.
+    posted: Option<Posted>,
     live: Live,
-}
-
-/// What is in the mail: for which stage, what, of which microbatch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Letter {
-    stage: usize,
-    kind: Kind,
-    microbatch: usize,
 }
 
 impl<'a> PipelineRunner<'a> {
@@ -97,8 +99,9 @@ impl<'a> PipelineRunner<'a> {
         let table = program.table();
         let placement = &table.placement;
         let stages: BTreeMap<_, _> = stages.into_iter().map(|stage| (stage.index(), stage)).collect();
-        let mut runner =
-            Self { links, placement, step, batches, stages, mail: HashMap::new(), live: Live::default() };
+        let posted = posted::has_room(program, links.transport).then(Posted::default);
+        let (mail, live) = (HashMap::new(), Live::default());
+        let mut runner = Self { links, placement, step, batches, stages, mail, posted, live };
         runner.fits(program, rank)?;
         interpret(program, rank, &mut runner)?;
         links.transport.flush()?;
@@ -131,7 +134,8 @@ impl<'a> PipelineRunner<'a> {
     }
 
     fn finished(self, first: usize) -> Result<RowOutcome> {
-        if let Some(letter) = self.mail.keys().next() {
+        let posted = self.posted.as_ref().and_then(Posted::left);
+        if let Some(letter) = self.mail.keys().next().copied().or(posted) {
             return Err(Error::internal(format!("nobody took {letter:?}")));
         }
         if let Some(stage) = self.stages.values().find(|stage| stage.live() > 0) {
@@ -191,59 +195,6 @@ impl<'a> PipelineRunner<'a> {
         Ok(())
     }
 
-    fn take(&mut self, letter: Letter) -> Result<Vec<Tensor>> {
-        self.mail.remove(&letter).ok_or_else(|| Error::internal(format!("{letter:?} is not there yet")))
-    }
-
-    /// Sends what `from` made for the stage that `action`'s partner is for.
-    fn send(&mut self, action: &Action, kind: Kind, microbatch: usize) -> Result<()> {
-        let (peer, partner) = self.other_side(action)?;
-        let tensors = self.take(Letter { stage: partner.stage, kind, microbatch })?;
-        let batch = batch(self.batches, microbatch)?;
-        let stage = self.stage(action.stage)?;
-        let shapes = match kind {
-            Kind::Forward => stage.shapes_out(batch),
-            Kind::Backward => stage.shapes_in(batch),
-        };
-        let header = Header {
-            step: self.step,
-            stage: partner.stage,
-            microbatch,
-            kind,
-            shapes,
-            dtype: tch::Kind::Float,
-        };
-        self.links.transport.send(peer, &header, &tensors)
-    }
-
-    fn receive(&mut self, action: &Action, kind: Kind, microbatch: usize) -> Result<()> {
-        let (peer, _) = self.other_side(action)?;
-        let batch = batch(self.batches, microbatch)?;
-        let stage = self.stage(action.stage)?;
-        let shapes = match kind {
-            Kind::Forward => stage.shapes_in(batch),
-            Kind::Backward => stage.shapes_out(batch),
-        };
-        let expected = Header {
-            step: self.step,
-            stage: action.stage,
-            microbatch,
-            kind,
-            shapes,
-            dtype: tch::Kind::Float,
-        };
-        let tensors = self.links.transport.recv(peer, &expected)?;
-        self.mail.insert(Letter { stage: action.stage, kind, microbatch }, tensors);
-        Ok(())
-    }
-
-    fn other_side(&self, action: &Action) -> Result<(usize, Action)> {
-        let partner = action.partner();
-        let rank = partner.and_then(|partner| self.placement.rank_of(partner.stage));
-        let peer = rank.and_then(|rank| self.links.peers.get(rank)).copied();
-        peer.zip(partner).ok_or_else(|| Error::internal(format!("{action} has no other side")))
-    }
-
     fn hold(&mut self, stage: usize, held: bool) -> Result<()> {
         for part in self.stage(stage)?.parts().clone() {
             match held {
@@ -271,8 +222,16 @@ fn batch(batches: &[Batch], microbatch: usize) -> Result<&Batch> {
 }
 
 impl Executor for PipelineRunner<'_> {
+    /// A receive that is posted takes no time, and is noted when it is waited for; so are the parts of a composite, in their turns.
     fn note(&self, action: &Action) {
-        self.links.transport.note(action);
+        let posts = self.posted.is_some() && matches!(action.step, Step::RecvF(_) | Step::RecvB(_));
+        if !posts && !matches!(action.step, Step::Overlap { .. }) {
+            self.links.transport.note(action);
+        }
+    }
+
+    fn ready(&mut self, action: &Action) -> Result<()> {
+        Letter::needed_by(*action).map_or(Ok(()), |letter| self.collect(letter))
     }
 
     fn run(&mut self, action: &Action) -> Result<()> {
@@ -289,7 +248,7 @@ impl Executor for PipelineRunner<'_> {
             Step::Unshard => self.hold(stage, true),
             Step::Reshard => self.hold(stage, false),
             Step::ReduceGrad => self.reduce(stage),
-            Step::Overlap { .. } => action.parts().try_for_each(|part| self.run(&part)),
+            Step::Overlap { .. } => action.parts().try_for_each(|part| perform(self, &part)),
         }
     }
 }

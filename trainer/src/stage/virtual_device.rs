@@ -22,7 +22,7 @@ use tch::{Device, Kind as Dtype, Tensor};
 use self::clock::Stamp;
 use super::{
     Executor, interpret,
-    posted::{self, Posted},
+    posted::{self, Letter, Posted},
 };
 use crate::{
     Error, Result,
@@ -57,17 +57,9 @@ pub struct VirtualRank<'a> {
     placement: &'a Placement,
     step: u64,
     defers: bool,
-    posted: Posted<Letter>,
+    posted: Posted,
     arrived: HashMap<Letter, Stamp>,
     span: Option<Span>,
-}
-
-/// A message: for which stage, what, of which microbatch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Letter {
-    stage: usize,
-    kind: Kind,
-    microbatch: usize,
 }
 
 impl<'a> VirtualRank<'a> {
@@ -105,21 +97,17 @@ impl<'a> VirtualRank<'a> {
 
     /// What must come from another rank before `part` can begin.
     fn needs(&self, part: Action) -> Option<Letter> {
-        let stage = part.stage;
-        match part.step {
-            Step::F(microbatch) => {
-                self.placement.rank_before(stage).map(|_| Letter { stage, kind: Kind::Forward, microbatch })
-            }
-            Step::I(microbatch) | Step::B(microbatch) => {
-                self.placement.next_rank(stage).map(|_| Letter { stage, kind: Kind::Backward, microbatch })
-            }
-            _ => None,
-        }
+        let letter = Letter::needed_by(part)?;
+        let from = match letter.kind {
+            Kind::Forward => self.placement.rank_before(part.stage),
+            Kind::Backward => self.placement.next_rank(part.stage),
+        };
+        from.map(|_| letter)
     }
 
     /// Waits until a message is here and its transfer is over.
     fn arrival(&mut self, letter: Letter) -> Result<()> {
-        if let Some((peer, due)) = self.posted.until(&letter) {
+        if let Some((peer, due)) = self.posted.until(letter) {
             for (letter, header) in due {
                 self.take(peer, letter, &header)?;
             }

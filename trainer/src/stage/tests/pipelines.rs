@@ -1,6 +1,6 @@
 //! Pipelines in threads, compared with one stage bit by bit.
 
-use schedule::{Gather, Placement, Program, Shape, Table, generate, lower, named};
+use schedule::{Action, Gather, Placement, Program, Shape, Table, generate, lower, named};
 
 use super::{
     single::{self, SCALE, batches},
@@ -27,7 +27,7 @@ pub(super) struct Ran {
     pub(super) grads: Grads,
     live: Live,
     reduced: usize,
-    scene: String,
+    pub(super) scene: String,
 }
 
 pub(super) fn program(name: &str, stages: usize, ranks: usize, microbatches: usize) -> Program {
@@ -78,15 +78,19 @@ pub(super) fn pipeline(
     })
 }
 
-fn run_all(model: &Tiny, split: &str, program: &Program) -> Vec<Ran> {
-    let ranks = program.table().ranks.len();
-    let programs = vec![program.clone(); ranks];
-    pipeline(model, split, &programs, wires(ranks)).into_iter().map(Result::unwrap).collect()
+fn assert_same_bits(model: &Tiny, split: &str, program: &Program) -> Vec<Ran> {
+    assert_same_bits_over(model, split, program, wires(program.table().ranks.len()))
 }
 
-fn assert_same_bits(model: &Tiny, split: &str, program: &Program) -> Vec<Ran> {
+pub(super) fn assert_same_bits_over(
+    model: &Tiny,
+    split: &str,
+    program: &Program,
+    wires: Vec<Wire>,
+) -> Vec<Ran> {
     let alone = single::run(model, program.table().microbatches);
-    let ranks = run_all(model, split, program);
+    let programs = vec![program.clone(); wires.len()];
+    let ranks: Vec<Ran> = pipeline(model, split, &programs, wires).into_iter().map(Result::unwrap).collect();
     let losses: Vec<_> = ranks.iter().flat_map(|ran| ran.losses.clone()).collect();
     let shifted = alone.losses.iter().map(|loss| LossSum { global: FIRST + loss.global, ..*loss });
     assert_eq!(losses, shifted.collect::<Vec<_>>(), "losses on {split}");
@@ -163,7 +167,15 @@ fn a_forward_and_a_backward_in_one_cell_give_the_bits_of_one_after_the_other() {
     let model = Tiny::new(4, false);
     let rows =
         ["0F0 0F1 3F0 3I0 (3F1;0B0)OVERLAP_F_B 3W0 3B1 0B1", "1F0 2F0 1F1 (2F1;2B0)OVERLAP_F_B 1B0 2B1 1B1"];
-    assert_same_bits(&model, "1,1,1,1", &written(&[0, 1, 1, 0], 2, &rows));
+    let apart = written(&[0, 1, 1, 0], 2, &rows);
+    let scene = |program: &Program| assert_same_bits(&model, "1,1,1,1", program)[0].scene.clone();
+    // Lowering takes the cell apart; a program of others may have it whole, and its parts still have their turns.
+    let mut table = apart.table().clone();
+    let at = table.ranks[0].iter().position(|cell| cell.to_string() == "3F1").unwrap();
+    assert_eq!(table.ranks[0][at + 1].to_string(), "0B0");
+    table.ranks[0].splice(at..at + 2, [Action::overlap((3, 1), (0, 0))]);
+    let whole = Program::new(table).unwrap();
+    assert_eq!(scene(&whole), scene(&apart));
 }
 
 #[test]

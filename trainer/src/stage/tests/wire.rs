@@ -13,7 +13,7 @@ use tch::Tensor;
 
 use crate::{
     Error, ErrorKind, Result,
-    transport::{Group, Header, Transport},
+    transport::{Group, Header, Traffic, Transport},
 };
 
 type Message = (Header, Vec<Tensor>);
@@ -25,6 +25,12 @@ pub(super) struct Wire {
     from: BTreeMap<usize, Receiver<Message>>,
     /// Which of this rank's messages never arrives.
     pub(super) loses: Option<usize>,
+    /// How many messages may be under way, as it says.
+    pub(super) room: usize,
+    /// Which of this rank's messages waits for another rank's first one, and who tells.
+    pub(super) holds: Option<(usize, Receiver<()>)>,
+    /// Whom this rank tells when it sends.
+    pub(super) frees: Option<Sender<()>>,
     sent: RefCell<Vec<Header>>,
     notes: RefCell<Vec<String>>,
 }
@@ -33,7 +39,8 @@ pub(super) struct Wire {
 pub(super) fn wires(size: usize) -> Vec<Wire> {
     let end = |rank| {
         let (to, from) = (BTreeMap::new(), BTreeMap::new());
-        Wire { rank, size, to, from, loses: None, sent: RefCell::default(), notes: RefCell::default() }
+        let (sent, notes) = (RefCell::default(), RefCell::default());
+        Wire { rank, size, to, from, loses: None, room: 0, holds: None, frees: None, sent, notes }
     };
     let mut ends: Vec<_> = (0..size).map(end).collect();
     for from in 0..size {
@@ -70,6 +77,14 @@ impl Transport for Wire {
         if self.loses == Some(turn) {
             return Ok(());
         }
+        if let Some((_, told)) = self.holds.as_ref().filter(|(held, _)| *held == turn) {
+            let waited = told.recv_timeout(Duration::from_secs(20));
+            waited.map_err(|_| Error::new(ErrorKind::Peer, "nobody sent what this message waits for"))?;
+        }
+        if let Some(frees) = &self.frees {
+            // Who was told before may be gone.
+            let _ = frees.send(());
+        }
         let copies = tensors.iter().map(Tensor::copy).collect();
         let sent = self.to[&to].send((header.clone(), copies));
         sent.map_err(|_| Error::new(ErrorKind::Peer, format!("rank {to} is gone")))
@@ -93,6 +108,10 @@ impl Transport for Wire {
 
     fn flush(&self) -> Result<()> {
         Ok(())
+    }
+
+    fn traffic(&self) -> Traffic {
+        Traffic { room: self.room, ..Traffic::default() }
     }
 
     fn note(&self, action: &dyn fmt::Display) {
