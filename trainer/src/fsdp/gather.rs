@@ -10,7 +10,6 @@ use super::{
     plan::{Held, Slot, Unit, extents, padded},
     shards::{part, view},
     state::State,
-    wire,
 };
 use crate::{
     Error, Result,
@@ -160,21 +159,19 @@ impl State {
     fn gather(&self, at: usize, unit: &Unit) -> Result<Vec<Vec<Tensor>>> {
         let _guard = tch::no_grad_guard();
         let flats = if self.data.shard == 1 {
-            vec![wire::packed(&self.lent(at, unit)?, self.compute)?]
+            vec![self.compute.operand(&self.lent(at, unit)?)?]
         } else if self.ahead.borrow().as_ref().is_some_and(|ahead| ahead.unit == at) {
             self.take_ahead()?
         } else {
             self.drop_ahead()?;
             self.begin_gather(at, unit)?.take()?
         };
-        let flats =
-            flats.iter().map(|flat| wire::unpacked(flat, self.compute)).collect::<Result<Vec<_>>>()?;
         unit.slots.iter().map(|slot| self.pieces(&flats, slot)).collect()
     }
 
     fn begin_gather(&self, at: usize, unit: &Unit) -> Result<Gathering> {
-        let mine = wire::packed(&self.lent(at, unit)?, self.compute)?;
-        let shapes: Vec<_> = unit.lengths.iter().map(|length| wire::shape(*length, self.compute)).collect();
+        let mine = self.compute.operand(&self.lent(at, unit)?)?;
+        let shapes: Vec<_> = unit.lengths.iter().map(|length| vec![*length]).collect();
         let purpose = Purpose(format!("weights of part {}", unit.part));
         self.groups.shard.begin_all_gather(&purpose, &mine, &shapes)
     }

@@ -11,10 +11,10 @@
 //!  ties       a parameter with several uses: their sums, swapped between stages, added once in order
 //!  update     finiteness and norm over the mesh, clipping, the optimizer's step
 //!  lease      a saver reads the shards; the next step waits for it
-//!  wire       what goes between ranks in bf16
 //! ```
 //!
-//! Shards are f32: masters, where weights are gathered and products computed in bf16 ([`Precision`](crate::parallel::Precision)).
+//! Shards are f32: masters, where weights are gathered and products computed in bf16 ([`Precision`](crate::parallel::Precision)); what
+//! goes between ranks in bf16 goes as bf16, which every transport carries.
 //!
 //! How long gathered weights stay is the program's to say: UNSHARD and RESHARD hold and release a stage's parts; without them a part
 //! is gathered for each pass (`schedule::Gather`, chosen by the configuration's strategy).
@@ -38,7 +38,6 @@ mod shards;
 mod state;
 mod ties;
 mod update;
-mod wire;
 
 pub use gather::Live;
 pub use gradients::Gradients;

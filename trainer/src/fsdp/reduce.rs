@@ -22,7 +22,6 @@ use super::{
     plan::{Held, Plan, Slot, Unit, padded},
     shards::part,
     state::State,
-    wire,
 };
 use crate::{
     Error, Result,
@@ -97,20 +96,17 @@ impl State {
         let given = parts.iter().map(cut).collect::<Result<Vec<_>>>()?;
         let mine = self.exchanged(&**group, &purpose("gradients"), &given, own)?;
         // This rank's own chunk goes the way of the others': all replicas have what was carried.
-        let mine = wire::packed(&mine.f_contiguous()?, self.reduce_in)?;
-        let shapes: Vec<_> = parts.iter().map(|(_, length)| wire::shape(*length, self.reduce_in)).collect();
+        let mine = self.reduce_in.operand(&mine.f_contiguous()?)?;
+        let shapes: Vec<_> = parts.iter().map(|(_, length)| vec![*length]).collect();
         let all = group.all_gather(&purpose("sums"), &mine, &shapes)?;
-        let all = all.iter().map(|part| wide(&wire::unpacked(part, self.reduce_in)?));
-        Ok(Tensor::f_cat(&all.collect::<Result<Vec<_>>>()?, 0)?)
+        Ok(Tensor::f_cat(&all.iter().map(wide).collect::<Result<Vec<_>>>()?, 0)?)
     }
 
     /// Gives each member its part, and sums what they give in f32: `own` elements.
     fn exchanged(&self, group: &dyn Group, purpose: &Purpose, parts: &[Tensor], own: i64) -> Result<Tensor> {
-        let parts = parts.iter().map(|part| wire::packed(part, self.reduce_in)).collect::<Result<_>>()?;
-        let shapes = vec![wire::shape(own, self.reduce_in); group.size()];
-        let theirs = group.exchange(purpose, parts, &shapes)?;
-        let theirs = theirs.iter().map(|part| wide(&wire::unpacked(part, self.reduce_in)?));
-        self.sum(theirs.collect::<Result<_>>()?)
+        let parts = parts.iter().map(|part| self.reduce_in.operand(part)).collect::<Result<_>>()?;
+        let theirs = group.exchange(purpose, parts, &vec![vec![own]; group.size()])?;
+        self.sum(theirs.iter().map(wide).collect::<Result<_>>()?)
     }
 
     /// The sum of what the members of a group gave, in the order of the mode.

@@ -1,18 +1,19 @@
-//! [`Precision`]: what weights are gathered in, and what the operands of products are.
+//! [`Precision`]: what weights are gathered in, what the operands of products are, and what the parts of a model give each other.
 //!
-//! In bf16 the operands of a product (weights, inputs, gradients of outputs) have bf16 values, and its result is rounded to one; the
-//! product itself is f32, and so is everything else: norms, attention, the residual stream, the loss, weight gradients and their sums.
-//! What is kept for backward takes half the memory. The processor's own bf16 products are many times slower than those in f32 where
+//! In bf16 the operands of a product (weights, inputs, gradients of outputs) have bf16 values, and its result is rounded to one; so has
+//! what a part gives the next one, and the gradient of that on the way back, whether a stage ends there or not. The product itself is
+//! f32, and so is everything else within a part: norms, attention, the sums of the residual stream, the loss, weight gradients and
+//! their sums. What is kept for backward, and what goes from stage to stage, takes half the bytes. The processor's own bf16 products are many times slower than those in f32 where
 //! an operand is not laid out as they want it, and they sum in an order of their own.
 //!
-//! Invariants: rounding follows sums over virtual tensor-parallel ranks, never goes before them, so that bits do not depend on how
-//! weights are cut; what is given on is f32.
+//! Invariants: rounding follows sums over virtual tensor-parallel ranks, never goes before them, and does not depend on where stages
+//! are cut, so that bits do not depend on either; what operations give is f32.
 
 use tch::{Kind, Tensor};
 
 use crate::Result;
 
-/// What weights are gathered in, and what the operands of products are.
+/// What weights are gathered in, what the operands of products are, and what parts give each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Precision {
     /// f32.
@@ -23,11 +24,20 @@ pub enum Precision {
 }
 
 impl Precision {
-    /// A tensor as an operand: what is kept of it for backward.
+    /// What tensors of it consist of.
+    #[must_use]
+    pub const fn kind(self) -> Kind {
+        match self {
+            Self::Float32 => Kind::Float,
+            Self::Bfloat16 => Kind::BFloat16,
+        }
+    }
+
+    /// A tensor as an operand, or as it is given to another part: what is kept of it for backward.
     pub(crate) fn operand(self, tensor: &Tensor) -> Result<Tensor> {
         Ok(match self {
             Self::Float32 => tensor.shallow_clone(),
-            Self::Bfloat16 => tensor.f_to_kind(Kind::BFloat16)?,
+            Self::Bfloat16 => tensor.f_to_kind(self.kind())?,
         })
     }
 

@@ -15,7 +15,8 @@
 //! - a stage knows its index, its parts, and whether they include the first and the last; no rank and no neighbour;
 //! - each part's graph is cut from the next: parts go back one by one from explicit gradients, so that the bits do not
 //!   depend on where stages are cut;
-//! - what arrives becomes a leaf, what is sent is detached; a microbatch's state lives from its F to its B or W;
+//! - what arrives becomes a leaf, what is sent is detached, in what products are computed on (bf16 halves the bytes); a
+//!   microbatch's state lives from its F to its B or W;
 //! - where tokens are cut over ranks (sequence parallelism), a boundary carries those that this rank keeps.
 
 mod account;

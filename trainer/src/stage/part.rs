@@ -1,5 +1,8 @@
 //! One part's run for one microbatch: leaves in, roots out, and the way back between them; at once kept as a graph, or made
 //! again from its inputs when it goes back.
+//!
+//! Invariant: what goes in and out, forwards and backwards, consists of the [`Precision`](crate::parallel::Precision) that products
+//! are computed on, at every part and so wherever stages are cut; in between all is f32.
 
 use tch::Tensor;
 
@@ -7,7 +10,7 @@ use super::{Keep, Recompute};
 use crate::{
     Error, Result,
     model::{Batch, Model, Output, Value},
-    parallel::{Params, Pass, Runtime, Tape},
+    parallel::{Params, Pass, Runtime, Tape, wide},
     torch::node,
 };
 
@@ -59,9 +62,9 @@ enum Kept {
 
 #[derive(Debug)]
 struct Graph {
-    /// Leaves that require gradients.
+    /// Leaves that require gradients, in f32.
     inputs: Vec<Tensor>,
-    /// Roots: what the part gave on, or the loss.
+    /// Roots, in f32: what the part gave on, or the loss.
     outputs: Vec<Tensor>,
 }
 
@@ -74,13 +77,11 @@ impl PartRun {
         batch: &Batch,
         inputs: &[Tensor],
     ) -> Result<(Self, Vec<Tensor>)> {
-        let detached =
-            |tensors: &[Tensor]| tensors.iter().map(|it| Ok(it.f_detach()?)).collect::<Result<_>>();
         ground.params.begin(part, Pass::Forward)?;
         let (kept, outputs) = match ground.recompute.of(part) {
             Keep::All => {
                 let graph = Graph::new(ground, part, microbatch, batch, inputs)?;
-                let outputs = detached(&graph.outputs)?;
+                let outputs = given(ground, part, &graph.outputs)?;
                 (Kept::Graph(graph), outputs)
             }
             keep => {
@@ -90,7 +91,8 @@ impl PartRun {
                 }
                 let outputs = outputs(ground, part, microbatch, batch, inputs);
                 let tape = if keep == Keep::Products { ground.runtime.recorded() } else { Tape::default() };
-                (Kept::Inputs(detached(inputs)?, tape), outputs?)
+                let inputs = inputs.iter().map(|it| Ok(it.f_detach()?)).collect::<Result<_>>()?;
+                (Kept::Inputs(inputs, tape), given(ground, part, &outputs?)?)
             }
         };
         ground.params.end(part, Pass::Forward)?;
@@ -120,7 +122,8 @@ impl PartRun {
         if weights {
             ground.params.end(part, Pass::Backward)?;
         }
-        inputs.iter().map(gradient).collect()
+        let precision = ground.params.precision();
+        inputs.iter().map(|leaf| precision.operand(&gradient(leaf)?)).collect()
     }
 
     pub(super) const fn part(&self) -> usize {
@@ -136,7 +139,7 @@ impl Graph {
         batch: &Batch,
         inputs: &[Tensor],
     ) -> Result<Self> {
-        let leaf = |tensor: &Tensor| Ok(tensor.f_detach()?.f_set_requires_grad(true)?);
+        let leaf = |tensor: &Tensor| Ok(wide(tensor)?.f_detach()?.f_set_requires_grad(true)?);
         let inputs: Vec<Tensor> = inputs.iter().map(leaf).collect::<Result<_>>()?;
         let outputs = outputs(ground, part, microbatch, batch, &inputs)?;
         Ok(Self { inputs, outputs })
@@ -151,12 +154,23 @@ impl Graph {
         // An output that nothing was learned for (a mask, positions) has no way back.
         let (roots, grads): (Vec<_>, Vec<_>) =
             self.outputs.iter().zip(grads).filter(|(output, _)| output.requires_grad()).unzip();
-        node::backward(&roots, &grads)?;
+        let grads = grads.into_iter().map(wide).collect::<Result<Vec<_>>>()?;
+        node::backward(&roots, &grads.iter().collect::<Vec<_>>())?;
         Ok(self.inputs)
     }
 }
 
-/// What the part gives on, or its loss.
+/// Outputs outside any graph, as they go to the next part; the loss goes nowhere and stays f32.
+fn given(ground: Ground<'_>, part: usize, outputs: &[Tensor]) -> Result<Vec<Tensor>> {
+    let (precision, last) = (ground.params.precision(), part + 1 == ground.model.parts().len());
+    let give = |output: &Tensor| {
+        let output = output.f_detach()?;
+        if last { Ok(output) } else { precision.operand(&output) }
+    };
+    outputs.iter().map(give).collect()
+}
+
+/// What the part gives on, or its loss, in f32.
 fn outputs(
     ground: Ground<'_>,
     part: usize,

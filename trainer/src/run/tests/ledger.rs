@@ -143,6 +143,8 @@ const EVEN: [(&str, &str); 9] = [
     ("checkpoint.interval", "0"),
 ];
 const STEPS: u64 = 2;
+/// Tokens of a microbatch.
+const SEQUENCE: u64 = 16;
 const SQUARE: u64 = 256 * 256;
 /// Elements: attention and feed-forward matrices and two norms; the table, as large as the head.
 const LAYER: u64 = 7 * SQUARE + 2 * 256;
@@ -232,4 +234,19 @@ fn under_a_pipeline_weights_are_gathered_once_a_step_unless_they_are_to_be_freed
     let back = 2 * all / 2 - 4 * TABLE / 2;
     let freed = Ledger { weights: (4 * (2 * parts - 1), 4 * back), gradients: (parts, all / 2) };
     assert_eq!(ledger(&[mesh, ("fsdp.reshard_after_forward", "true")], 0), freed);
+}
+
+/// Headers say the dtype, and the transport refuses tensors that are not of it.
+#[test]
+fn what_goes_between_stages_takes_half_the_bytes_where_products_are_on_bf16() {
+    let mesh = ("parallelism.mesh", "1x2x1");
+    let sent = |more: &[(&str, &str)]| {
+        let counts = counts(&[&[mesh], more].concat());
+        // The first stage's rank sends activations alone, the last one's their gradients.
+        (counts[&(0, SENT)], counts[&(1, SENT)])
+    };
+    let bytes = 8 * SEQUENCE * 256 * 4;
+    assert_eq!(sent(&[]), ((8, bytes), (8, bytes)));
+    let half = (8, bytes / 2);
+    assert_eq!(sent(&[("training.mixed_precision_param", "bf16")]), (half, half));
 }

@@ -31,7 +31,7 @@ impl PipelineRunner<'_> {
             microbatch,
             kind,
             shapes,
-            dtype: tch::Kind::Float,
+            dtype: self.links.params.precision().kind(),
         };
         self.links.transport.send(peer, &header, &tensors)
     }
@@ -50,7 +50,7 @@ impl PipelineRunner<'_> {
             microbatch,
             kind,
             shapes,
-            dtype: tch::Kind::Float,
+            dtype: self.links.params.precision().kind(),
         };
         let letter = Letter { stage: action.stage, kind, microbatch };
         match &mut self.posted {
