@@ -6,7 +6,7 @@ use super::{Case, ensure, extent, floats, integers, same};
 use crate::{
     Result,
     mesh::{Axis, MeshShape},
-    transport::{Purpose, Transport},
+    transport::{Gathering, Group, Purpose, Transport},
 };
 
 pub(super) const CASES: &[Case] = &[
@@ -23,6 +23,13 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "a large part is gathered whole", ranks: 2, step: None, run: large },
     Case { name: "all groups of a mesh work side by side", ranks: 8, step: None, run: mesh },
     Case { name: "bf16 is gathered, exchanged and summed", ranks: 2, step: None, run: halves },
+    Case {
+        name: "gathers that were begun are taken in any order, with other collectives in between",
+        ranks: 3,
+        step: None,
+        run: begun,
+    },
+    Case { name: "a gather that was begun may be dropped untaken", ranks: 3, step: None, run: dropped },
 ];
 
 pub(super) const BUFFERED: &[Case] =
@@ -127,6 +134,78 @@ fn halves(transport: &dyn Transport) -> Result<()> {
         same("sum", &sum, &Tensor::f_full([extent(count)], 4.0, (Dtype::BFloat16, Device::Cpu))?)?;
     }
     Ok(())
+}
+
+/// A group, and gathers of uneven parts on it: small ones ride in frames, large ones do not.
+struct Gathers<'a> {
+    group: &'a dyn Group,
+    count: usize,
+}
+
+impl Gathers<'_> {
+    fn part(&self, round: usize, member: usize) -> Result<Tensor> {
+        floats(100 * round + 10 * member, self.count + member)
+    }
+
+    fn begin(&self, round: usize) -> Result<Gathering> {
+        let shapes: Vec<_> = (0..self.group.size()).map(|member| vec![extent(self.count + member)]).collect();
+        let mine = self.part(round, self.group.index())?;
+        self.group.begin_all_gather(&purpose(&format!("weights {round}")), &mine, &shapes)
+    }
+
+    fn take(&self, round: usize, begun: Gathering) -> Result<()> {
+        let found = begun.take()?;
+        ensure(found.len() == self.group.size(), || format!("{} parts", found.len()))?;
+        let mut all = found.iter().enumerate();
+        all.try_for_each(|(member, found)| {
+            same(&format!("gather {round}"), found, &self.part(round, member)?)
+        })
+    }
+
+    /// Another collective of the same group.
+    fn between(&self) -> Result<()> {
+        let sum = self.group.all_reduce(&purpose("between"), integers(self.group.index(), 1)?)?;
+        same("sum", &sum, &integers((0..self.group.size()).sum(), 1)?)
+    }
+}
+
+fn begun(transport: &dyn Transport) -> Result<()> {
+    let group = transport.group("world", &world(transport))?;
+    for count in [3, 5000] {
+        let gathers = Gathers { group: &*group, count };
+        let (first, second) = (gathers.begin(0)?, gathers.begin(1)?);
+        gathers.between()?;
+        let third = gathers.begin(2)?;
+        // Each member in an order of its own.
+        let mut all = [(0, first), (1, second), (2, third)];
+        all.rotate_left(group.index());
+        for (round, begun) in all {
+            gathers.take(round, begun)?;
+            gathers.between()?;
+        }
+    }
+    Ok(())
+}
+
+fn dropped(transport: &dyn Transport) -> Result<()> {
+    let group = transport.group("world", &world(transport))?;
+    for count in [3, 5000] {
+        let gathers = Gathers { group: &*group, count };
+        let kept = gathers.begin(0)?;
+        // By all, then by one alone, whose part the others get.
+        drop(gathers.begin(1)?);
+        let one = gathers.begin(2)?;
+        if group.index() == 1 {
+            drop(one);
+        } else {
+            gathers.take(2, one)?;
+        }
+        gathers.between()?;
+        gathers.take(0, kept)?;
+        drop(gathers.begin(3)?);
+    }
+    // Nobody leaves before the others have what is on its way.
+    group.barrier(&purpose("end"))
 }
 
 fn bytes(transport: &dyn Transport) -> Result<()> {

@@ -16,6 +16,12 @@ const SOON: Duration = Duration::from_secs(10);
 pub(super) const CASES: &[Case] = &[
     Case { name: "a member that does not come is named within the limit", ranks: 3, step: SHORT, run: stuck },
     Case {
+        name: "a member that does not come to a gather is named by who begins and takes it",
+        ranks: 3,
+        step: SHORT,
+        run: stuck_gather,
+    },
+    Case {
         name: "a message that does not come ends in an error within the limit",
         ranks: 2,
         step: SHORT,
@@ -72,6 +78,23 @@ fn stuck(transport: &dyn Transport) -> Result<()> {
     let outcome = group.all_reduce(&purpose("gradients"), integers(1, 1)?);
     within(since, SOON)?;
     refused(outcome, ErrorKind::Peer, &["gradients", "dp", "rank 2"])
+}
+
+fn stuck_gather(transport: &dyn Transport) -> Result<()> {
+    let group = transport.group("dp", &all(transport))?;
+    let gather = |what: &str| {
+        let mine = floats(group.index(), 6000)?;
+        group.begin_all_gather(&purpose(what), &mine, &vec![vec![6000]; 3])?.take()
+    };
+    gather("warm-up")?;
+    let since = Instant::now();
+    if transport.rank() == 2 {
+        std::thread::sleep(Duration::from_millis(2500));
+        return Ok(());
+    }
+    let outcome = gather("weights of part 3");
+    within(since, SOON)?;
+    refused(outcome, ErrorKind::Peer, &["weights of part 3", "dp", "rank 2"])
 }
 
 fn silent(transport: &dyn Transport) -> Result<()> {

@@ -1,7 +1,8 @@
 //! Collectives among threads: members put what they give into a round and take what they get once all have.
 //!
 //! Invariants: the k-th collective of every member is the same round; its operation and purpose are those of the first
-//! to arrive, and whoever arrives with another one fails the world; a round lives until its last member has taken.
+//! to arrive, and whoever arrives with another one fails the world; a round lives until its last member has taken it, or has said
+//! that it will not.
 
 use std::{cell::Cell, collections::BTreeMap, fmt, sync::Arc};
 
@@ -49,6 +50,31 @@ pub(super) struct LocalGroup {
     members: Vec<usize>,
     index: usize,
     next: Cell<u64>,
+}
+
+/// What a member may take of a round that it has begun; dropped, it takes nothing.
+struct Claim {
+    member: LocalGroup,
+    sequence: u64,
+    open: bool,
+}
+
+impl Claim {
+    /// As [`LocalGroup::finish`].
+    fn finish<T>(&mut self, act: &Act, take: impl FnOnce(&mut [Option<Gift>]) -> Outcome<T>) -> Outcome<T> {
+        let member = &self.member;
+        let found = member.finish(self.sequence, act, member.shared.limit(member.rank()), take)?;
+        self.open = false;
+        Ok(found)
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if self.open {
+            self.member.done(&mut self.member.shared.lock(), self.sequence);
+        }
+    }
 }
 
 impl LocalGroup {
@@ -119,10 +145,7 @@ impl LocalGroup {
                 return Ok(None);
             };
             let found = take.take().map(|take| take(&mut round.given)).transpose()?;
-            round.taken += 1;
-            if round.taken == self.members.len() {
-                self.end(state, sequence);
-            }
+            self.done(state, sequence);
             Ok(found)
         };
         self.shared.wait(&wait, ready, |state| self.missing(state, sequence))
@@ -158,9 +181,14 @@ impl LocalGroup {
         state.rooms.get_mut(&self.room)?.rounds.get_mut(&sequence)
     }
 
-    fn end(&self, state: &mut State, sequence: u64) {
-        if let Some(room) = state.rooms.get_mut(&self.room) {
-            room.rounds.remove(&sequence);
+    /// This member will look at the round no more; after all have said so it is over.
+    fn done(&self, state: &mut State, sequence: u64) {
+        let Some(room) = state.rooms.get_mut(&self.room) else { return };
+        if let Some(round) = room.rounds.get_mut(&sequence) {
+            round.taken += 1;
+            if round.taken == self.members.len() {
+                room.rounds.remove(&sequence);
+            }
         }
     }
 
@@ -198,11 +226,12 @@ impl LocalGroup {
         let act = Act { operation: "all_gather", purpose: purpose.clone() };
         let mine = mine.f_contiguous()?.f_detach()?;
         let sequence = self.begin(&act, Gift::Tensor(mine.shallow_clone()))?;
-        let (member, shapes) = (self.again(), shapes.to_vec());
+        let (mut claim, shapes) = (Claim { member: self.again(), sequence, open: true }, shapes.to_vec());
         Ok(Gathering::later(move || {
-            let found = member.finish(sequence, &act, member.shared.limit(member.rank()), |given| {
+            let found = claim.finish(&act, |given| {
                 Ok(given.iter().filter_map(Option::as_ref).filter_map(Gift::tensor).collect::<Vec<_>>())
             });
+            let member = &claim.member;
             let alike = found.and_then(|found| member.alike(&what, &mine, &found, &shapes).map(|()| found));
             member.shared.guarded(member.rank(), alike)
         }))
@@ -298,6 +327,14 @@ impl Group for LocalGroup {
 
     fn all_gather_bytes(&self, purpose: &Purpose, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
         self.shared.guarded(self.rank(), self.bytes(purpose, mine))
+    }
+}
+
+#[cfg(test)]
+impl Room {
+    /// Rounds that are not over.
+    pub(super) fn open(&self) -> usize {
+        self.rounds.len()
     }
 }
 

@@ -162,3 +162,27 @@ fn all_gather_passes_handles() {
     assert_eq!(found[0].1, found[1].1);
     assert_eq!([found[0].0, found[1].0].as_slice(), found[0].1);
 }
+
+#[test]
+fn a_gather_that_nobody_takes_is_over_when_all_have_dropped_it() {
+    let open = run(2, Limits::default(), |rank| {
+        let group = rank.group("world", &[0, 1]).unwrap();
+        let what = |text: &str| Purpose(text.to_owned());
+        let begin = || {
+            let mine = Tensor::from_slice(&[1.0_f32]);
+            group.begin_all_gather(&what("weights"), &mine, &[vec![1], vec![1]]).unwrap()
+        };
+        let (taken, dropped) = (begin(), begin());
+        drop(dropped);
+        if rank.rank() == 0 {
+            taken.take().unwrap();
+        } else {
+            drop(taken);
+        }
+        group.barrier(&what("all have")).unwrap();
+        let state = rank.shared.lock();
+        // The barrier's own round may be one that the other has not left yet.
+        state.rooms.values().map(group::Room::open).sum::<usize>()
+    });
+    assert!(open.iter().all(|rounds| *rounds <= 1), "{open:?}");
+}
