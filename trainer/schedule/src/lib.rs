@@ -28,9 +28,12 @@
 //! | `ZBH2` | 1 | any number | min(M, 2P − 1) | (P − 1) max(F, F + I − 2W) | 1 | 7 7 7 7 | 27 |
 //! | `InterleavedZeroBubble` | 2 or more | a multiple of max(1, M div P) | P | (P − 1)(F + I − W)/v | 2 | 4 4 4 4 | 25.5 |
 //! | `ZBVZeroBubble` | 2 | any number | P | (P − 1)F/2 | 2 | 4 4 4 4 | 25.5 |
+//! | `VMin` | 2 | any number | (P + 4) div 3 at most | (2P − 5/2)F, F more where 3 divides P | 2 | 2 2 2 2 | 29.5 |
+//! | `VHalf` | 2 | any number | (P + 2) div 2 | 3(P − 1)F/2, F/2 less where P is odd | 2 | 3 3 3 3 | 28.5 |
 //! | `DualPipeV` | 2 | 2P or more | P + ½ | (P − 1)F/2 | 2 | 4.5 4.5 4.5 4.5 | 25.5 |
 //!
-//! Peaks of the interleaved ones hold where P divides M, those of ZBV from 2P microbatches on. What is idle is that time,
+//! Peaks of the interleaved ones hold where P divides M, those of the V-shaped ones from 2P microbatches on; the times of these are for
+//! F = I = W. What is idle is that time,
 //! by the definition of [`Bubbles`] that is meant.
 
 #![forbid(unsafe_code)]

@@ -73,8 +73,13 @@ pub(super) struct Facts {
 impl Facts {
     /// None holds.
     pub(super) fn none(table: &Table) -> Self {
-        let places = vec![false; table.stages() * table.microbatches];
-        Self { microbatches: table.microbatches, forwards: places.clone(), gradients: places }
+        Self::of(table.stages(), table.microbatches)
+    }
+
+    /// None holds, of so many stages and microbatches.
+    pub(super) fn of(stages: usize, microbatches: usize) -> Self {
+        let places = vec![false; stages * microbatches];
+        Self { microbatches, forwards: places.clone(), gradients: places }
     }
 
     /// Whether `fact` holds.

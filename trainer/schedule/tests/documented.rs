@@ -57,6 +57,15 @@ fn formula(name: &str, [ranks, per_rank, microbatches]: [usize; 3], rank: usize)
         "Interleaved1F1B" => ((per_rank - 1) * ranks + 2 * after + 1).min(per_rank * microbatches),
         "InterleavedZeroBubble" => ((per_rank - 1) * ranks + ranks).min(per_rank * microbatches),
         "ZBVZeroBubble" => 2 * ranks,
+        "VMin" => {
+            let less = match (ranks % 3, rank % 3) {
+                (2, 0) if rank == 0 => 1,
+                (2, 0) => 2,
+                _ => 0,
+            };
+            2 * ((ranks + 4) / 3) - less
+        }
+        "VHalf" => 2 * ((ranks + 2) / 2),
         "DualPipeV" => 2 * ranks + 1,
         _ => return None,
     })

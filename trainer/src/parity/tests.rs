@@ -80,6 +80,8 @@ fn formula(schedule: &str, ranks: usize, rank: usize, microbatches: usize) -> (f
         "ZBH1" => (p, Some(p - r)),
         "ZBH2" => (2.0 * p - 1.0, Some(2.0 * p - 1.0 - 2.0 * r)),
         "InterleavedZeroBubble" | "ZBVZeroBubble" => (p, None),
+        "VMin" => (((p + 4.0) / 3.0).floor() - if (ranks % 3, rank) == (2, 0) { 0.5 } else { 0.0 }, None),
+        "VHalf" => (((p + 2.0) / 2.0).floor(), None),
         "DualPipeV" => (p + 0.5, None),
         other => panic!("no formula for {other}"),
     }

@@ -1,13 +1,16 @@
-//! Generators of schedules, by name. Each has a file of its own and a line in [`REGISTRY`]; nothing else names them.
+//! Generators of schedules, by name. Each has a file (which those of one kind share) and a line in [`REGISTRY`]; nothing else
+//! names them.
 
 mod advice;
 mod dualpipe_v;
+mod filled;
 mod gpipe;
 mod interleaved;
 mod looped_bfs;
 mod one_f_one_b;
 mod paired;
 mod shape;
+mod v_block;
 mod v_row;
 mod zb_h1;
 mod zb_h2;
@@ -30,6 +33,8 @@ static REGISTRY: &[&dyn Generator] = &[
     &zb_h2::ZbH2,
     &interleaved::InterleavedZeroBubble,
     &zbv::Zbv,
+    &v_block::VMin,
+    &v_block::VHalf,
     &dualpipe_v::DualPipeV,
 ];
 
@@ -74,8 +79,16 @@ pub trait Generator: Debug + Sync {
         Placement::looped(shape.stages, shape.ranks)
     }
 
-    /// What `rank` does: F, I, W and B.
-    fn row(&self, shape: Shape, rank: usize) -> Vec<Action>;
+    /// What each rank does: F, I, W and B.
+    fn rows(&self, shape: Shape) -> Vec<Vec<Action>> {
+        (0..shape.ranks).map(|rank| self.row(shape, rank)).collect()
+    }
+
+    /// What `rank` does, where that can be told without the other ranks; [`Generator::rows`] asks for nothing else.
+    fn row(&self, shape: Shape, rank: usize) -> Vec<Action> {
+        let _ = (shape, rank);
+        Vec::new()
+    }
 }
 
 /// Names of all.
@@ -107,7 +120,7 @@ pub fn generate(generator: &dyn Generator, shape: Shape) -> Result<Table, Schedu
     shape.check(generator)?;
     generator.check(shape)?;
     let placement = generator.placement(shape)?;
-    let ranks = (0..shape.ranks).map(|rank| generator.row(shape, rank)).collect();
+    let ranks = generator.rows(shape);
     let table = Table { placement, microbatches: shape.microbatches, ranks };
     validate(&table)?;
     Ok(table)

@@ -2,7 +2,7 @@
 //! hold for equal stages and transfers that take no time; schedules and numbers for which none is known have none.
 //!
 //! Sources: GPipe (arXiv 1811.06965), 1F1B and its interleaved form (arXiv 2104.04473), the zero-bubble family
-//! (arXiv 2401.10241, 2405.15362), DualPipe (arXiv 2412.19437).
+//! (arXiv 2401.10241, 2405.15362; what `VMin` and `VHalf` take to the half computation is of the order made here), DualPipe (arXiv 2412.19437).
 
 use crate::{Shape, Times};
 
@@ -44,6 +44,8 @@ enum Peak {
     Rounds,
     /// The same on every rank.
     Flat(f64),
+    /// (P + 4) div 3, on some ranks less where P leaves 2 when divided by 3.
+    Third,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -62,6 +64,7 @@ impl Known {
         let (fill, all) = (ranks - 1.0, self.times.microbatch());
         let full = microbatches >= 2 * self.ranks - 1;
         let rounds = microbatches.is_multiple_of(self.ranks);
+        let many = self.ranks > 1 && microbatches >= 2 * self.ranks;
         // Weight gradients that take longer than what they are to fill, or nearly nothing, make other forms.
         let alike = (forward - input).abs() < 1e-12 && (input - weight).abs() < 1e-12;
         let fills = weight <= forward && weight <= input;
@@ -98,6 +101,22 @@ impl Known {
                 (alike && full).then_some(fill * forward / 2.0),
                 full.then_some(Peak::Flat(ranks)),
             ),
+            ("VMin", 2) => (
+                "M(F + I + W) + (2P - 5/2)F, F more where 3 divides P",
+                (alike && many).then(|| {
+                    let more = if self.ranks.is_multiple_of(3) { 1.0 } else { 0.0 };
+                    (2.0 * ranks - 2.5 + more) * forward
+                }),
+                many.then_some(Peak::Third),
+            ),
+            ("VHalf", 2) => (
+                "M(F + I + W) + 3(P - 1)F/2, F/2 less where P is odd",
+                (alike && many).then(|| {
+                    let less = if self.ranks.is_multiple_of(2) { 0.0 } else { 0.5 };
+                    (1.5 * fill - less) * forward
+                }),
+                many.then(|| Peak::Flat(((self.ranks + 2) / 2) as f64)),
+            ),
             ("DualPipeV", 2) => (
                 "M(F + I + W) + (P - 1)F/2",
                 (alike && microbatches >= 2 * self.ranks).then_some(fill * forward / 2.0),
@@ -117,6 +136,14 @@ impl Known {
                 warm.min(self.parts * self.microbatches) as f64 / self.parts as f64
             }
             Peak::Flat(peak) => peak,
+            Peak::Third => {
+                let less = match (self.ranks % 3, rank) {
+                    (2, 0) => 0.5,
+                    (2, rank) if rank.is_multiple_of(3) => 1.0,
+                    _ => 0.0,
+                };
+                ((self.ranks + 4) / 3) as f64 - less
+            }
         }
     }
 }

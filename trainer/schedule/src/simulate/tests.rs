@@ -38,6 +38,8 @@ fn four_ranks_and_eight_microbatches_take_the_published_times() {
         ("LoopedBFS", 2, 28.5, 15.8),
         ("InterleavedZeroBubble", 2, 25.5, 5.9),
         ("ZBVZeroBubble", 2, 25.5, 5.9),
+        ("VMin", 2, 29.5, 18.6),
+        ("VHalf", 2, 28.5, 15.8),
         ("DualPipeV", 2, 25.5, 5.9),
     ] {
         let found = run(name, (4, per_rank, 8), Times::UNIT);
@@ -58,6 +60,8 @@ fn eight_ranks_and_32_microbatches_take_the_published_times() {
         ("LoopedBFS", 2, 106.5),
         ("InterleavedZeroBubble", 2, 99.5),
         ("ZBVZeroBubble", 2, 99.5),
+        ("VMin", 2, 109.5),
+        ("VHalf", 2, 106.5),
         ("DualPipeV", 2, 99.5),
     ] {
         close(run(name, (8, per_rank, 32), Times::UNIT).makespan, makespan);
