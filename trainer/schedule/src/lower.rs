@@ -5,6 +5,10 @@
 //! 3. SEND right after the computation that it sends, and the matching RECV appended to the receiver's row at that same
 //!    moment of a common walk over all rows. That makes exchanges of any two ranks come in one order on both sides, and
 //!    lets the program advance even if every send waits for its receiver; [`Program`] checks both again.
+//!
+//! A composite is taken apart: its forward, what that sends, its backward, what that sends. So the next rank does not wait for
+//! the backward to have the activations, and the forward not for the gradient that the backward needs. Nobody here runs both at
+//! once; programs of others keep their composites.
 
 use std::collections::HashMap;
 
@@ -111,9 +115,11 @@ impl Walk<'_> {
             return false;
         };
         self.at.get_mut(rank).into_iter().for_each(|at| *at += 1);
-        self.append(rank, action);
-        Fact::given_by(action).for_each(|fact| self.done.insert(fact));
-        action.parts().for_each(|part| self.transfer(rank, part));
+        for part in action.parts() {
+            self.append(rank, part);
+            Fact::given_by(part).for_each(|fact| self.done.insert(fact));
+            self.transfer(rank, part);
+        }
         true
     }
 

@@ -192,6 +192,6 @@ fn a_name_that_is_not_known_gets_the_nearest_and_all() {
     assert_eq!(
         named("zero bubbles").unwrap_err().to_string(),
         "no schedule is called \"zero bubbles\"; the nearest is ZBH1, known are GPipe, 1F1B, LoopedBFS, LoopedBFSReversed, \
-         Interleaved1F1B, ZBH1, ZBH2, InterleavedZeroBubble, ZBVZeroBubble, DualPipeV"
+         Interleaved1F1B, ZBH1, ZBH2, InterleavedZeroBubble, ZBVZeroBubble, VMin, VHalf, DualPipeV"
     );
 }

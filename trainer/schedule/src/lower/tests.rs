@@ -60,7 +60,15 @@ fn every_schedule_is_safe_under_blocking_sends_over_a_grid() {
 }
 
 #[test]
-fn both_parts_of_a_composite_are_sent_after_it_and_its_stages_are_gathered_and_reduced() {
+fn what_the_forward_of_a_composite_gives_is_sent_before_its_backward() {
+    let rows = lowered("DualPipeV", 4, 2, 4, Gather::PerPart);
+    assert!(rows.iter().all(|row| !row.contains("OVERLAP")), "{rows:?}");
+    assert!(rows[0].contains(" 0F3 0SEND_F3 3B1 3SEND_B1 "), "{}", rows[0]);
+    assert!(rows[1].contains(" 2F2 2SEND_F2 1B0 1SEND_B0 "), "{}", rows[1]);
+}
+
+#[test]
+fn both_stages_of_a_composite_are_gathered_before_it_and_reduced_after_it() {
     let rows = ["0F0 0F1 3F0 3B0 (0F2;3B1)OVERLAP_F_B", "1F0 2F0"]
         .map(|row| row.split(' ').map(|cell| cell.parse::<Action>().unwrap()).collect::<Vec<_>>());
     assert_eq!(upcoming(&rows[0], 2), [0, 3]);

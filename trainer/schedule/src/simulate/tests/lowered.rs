@@ -12,21 +12,56 @@ fn program(name: &str, per_rank: usize, gather: Gather) -> Program {
 proptest! {
     #[test]
     fn posted_communication_takes_what_the_table_of_computations_takes(
-        choice in 0_usize..6, ranks in 1_usize..5, rounds in 1_usize..4, times in prop::array::uniform4(0.0..3.0_f64),
+        choice in 0_usize..9, ranks in 1_usize..5, rounds in 2_usize..4, times in prop::array::uniform4(0.0..3.0_f64),
     ) {
         let (name, per_rank) = [
             ("GPipe", 1), ("1F1B", 1), ("ZBH1", 1), ("ZBH2", 1), ("Interleaved1F1B", 2), ("InterleavedZeroBubble", 3),
+            ("VHalf", 2), ("ZBVZeroBubble", 2), ("DualPipeV", 2),
         ][choice];
         let [forward, input, weight, transfer] = times;
         let times = Times { forward, input, weight, transfer };
         let table = table(name, ranks, per_rank, ranks * rounds);
         let plain = simulate(&table, &times).unwrap();
         let lowered = simulate_program(&lower(&table, Gather::PerPart).unwrap(), &times, Communication::Posted);
-        prop_assert_eq!(&lowered.busy, &plain.busy);
+        // What is one cell in the table is two in the program, whose times are added in another order.
+        let alike = |a: f64, b: f64| (a - b).abs() < 1e-9;
+        prop_assert!(lowered.busy.iter().zip(&plain.busy).all(|(a, b)| alike(*a, *b)), "{:?}", lowered.busy);
         // A last value that is still on its way when nobody needs it any more would make a difference; there is none.
-        prop_assert_eq!(lowered.makespan, plain.makespan);
+        prop_assert!(alike(lowered.makespan, plain.makespan), "{} {}", lowered.makespan, plain.makespan);
         let meeting = simulate_program(&lower(&table, Gather::PerPart).unwrap(), &times, Communication::Rendezvous);
         prop_assert!(meeting.makespan >= plain.makespan - 1e-9);
+    }
+}
+
+/// As torch lowers it, both parts of a cell are sent when both are done.
+#[test]
+fn a_composite_whose_forward_is_sent_first_makes_a_shorter_step() {
+    let ours = program("DualPipeV", 2, Gather::PerPart);
+    let whole = table("DualPipeV", 4, 2, 8);
+    let late: Vec<Vec<Action>> = (ours.table().ranks.iter().zip(&whole.ranks))
+        .map(|(lowered, whole)| {
+            let mut row = lowered.clone();
+            for cell in whole.iter().filter(|cell| cell.parts().count() > 1) {
+                let parts: Vec<_> = cell.parts().collect();
+                let at = |row: &[Action], part| row.iter().position(|it| *it == part).unwrap();
+                let first = at(&row, parts[0]);
+                row.remove(first);
+                let second = at(&row, parts[1]);
+                // Sends of the forward go behind the cell.
+                let sends = row.drain(first..second).collect::<Vec<_>>();
+                row[first] = *cell;
+                row.splice(first + 1..first + 1, sends);
+            }
+            row
+        })
+        .collect();
+    let late = Program::new(Table { ranks: late, ..ours.table().clone() }).unwrap();
+    for transfer in [0.0, 0.1] {
+        let times = Times { transfer, ..Times::UNIT.of_part(2) };
+        let [early, late] =
+            [&ours, &late].map(|program| simulate_program(program, &times, Communication::Posted).makespan);
+        println!("transfers of {transfer}: {early}, as one cell {late}");
+        assert!(early < late * 0.97, "{early} {late}");
     }
 }
 
