@@ -40,6 +40,7 @@ pub mod parallel;
 pub mod parity;
 pub mod placement;
 pub mod plan;
+pub mod rehearsal;
 pub mod run;
 pub mod stage;
 pub mod torch;

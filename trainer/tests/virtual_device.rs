@@ -1,86 +1,94 @@
 //! Schedules on imagined devices: what real ranks and messages make of a schedule, beside what the simulator says.
 
-#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
-
 #[expect(dead_code, reason = "other tests use the rest")]
 mod training;
 
-use std::thread;
-
 use schedule::{
-    Communication, Gather, Program, Shape, StageTimes, Timing, generate, known, lower, named,
+    Communication, Gather, Program, Shape, StageTimes, Step, Timing, csv, generate, lower, named,
     simulate_program,
 };
 use trainer::{
-    stage::{VirtualLinks, VirtualRank},
-    transport::{Limits, Transport, local::World},
+    mesh::MeshShape,
+    rehearsal::{GAIN, Plan, gain, limits, quick},
+    transport::Limits,
 };
 use training::{Answer, EXE, Place};
 
-const RANKS: usize = 4;
-const MICROBATCHES: usize = 8;
-/// Milliseconds of F, I and W of a whole rank's share: 10 or more for each of two stages.
-const SHARE: f64 = 30.0;
-
-fn program(name: &str) -> (Program, Timing) {
-    let generator = named(name).unwrap();
-    let per_rank = *generator.stages_per_rank().start();
-    let shape = Shape { stages: per_rank * RANKS, ranks: RANKS, microbatches: MICROBATCHES };
-    let program = lower(&generate(generator, shape).unwrap(), Gather::PerPart).unwrap();
-    let time = SHARE / if per_rank == 1 { 1.0 } else { 2.0 };
-    let timing = Timing::of_stages(vec![StageTimes::new(time, time, time); shape.stages], 1.0);
-    (program, timing)
-}
-
-/// Milliseconds of one step on threads.
-fn measured(program: &Program, timing: &Timing) -> f64 {
-    let peers: Vec<usize> = (0..RANKS).collect();
-    let shapes = vec![vec![vec![2, 8]]; program.table().stages()];
-    let spans: Vec<_> = thread::scope(|scope| {
-        let run = |transport: trainer::transport::local::LocalTransport| {
-            let (peers, shapes) = (&peers, &shapes);
-            scope.spawn(move || {
-                let links = VirtualLinks { transport: &transport, peers, timing, shapes };
-                VirtualRank::run(program, transport.rank(), links, 1).unwrap()
-            })
-        };
-        let threads: Vec<_> = World::new(RANKS, Limits::default()).into_iter().map(run).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-    });
-    let (first, last) = (spans.iter().map(|it| it.first).min(), spans.iter().map(|it| it.last).max());
-    (last.unwrap() - first.unwrap()) as f64 / 1000.0
-}
-
-/// The shortest of a few, as other work on the machine only makes it longer; and what is simulated.
-fn best(name: &str) -> (f64, f64) {
-    let (program, timing) = program(name);
-    let simulated = simulate_program(&program, &timing, Communication::Posted).makespan;
-    let mut best = f64::INFINITY;
-    for _ in 0..6 {
-        best = best.min(measured(&program, &timing));
-        if best < simulated * 1.015 {
-            break;
-        }
+/// That none takes over 3 % longer is for `cargo xtask virtual` to say, on a machine that does nothing else.
+#[test]
+fn every_schedule_runs_on_imagined_devices_and_none_is_faster_than_the_simulator_says() {
+    for case in quick().into_iter().filter(|case| case.ranks == 2) {
+        let plan = Plan { steps: 1, ..case.plan().unwrap() };
+        let measured = case.measured("local", &plan.in_threads(&limits()).unwrap());
+        println!("{measured}");
+        assert!((-0.001..20.0).contains(&measured.deviation), "{measured}");
     }
-    println!(
-        "{name:<22} measured {best:7.1} ms, simulated {simulated:7.1} ms, {:+.2} %",
-        100.0 * (best / simulated - 1.0)
-    );
-    (best, simulated)
 }
 
 #[test]
-fn every_schedule_takes_the_time_that_the_simulator_says_and_zb_h1_gains_a_fifth_over_1f1b() {
-    let mut of = std::collections::BTreeMap::new();
-    for name in known() {
-        let (measured, simulated) = best(name);
-        assert!(measured >= simulated * 0.999, "{name} can't be faster: {measured} ms, {simulated} ms");
-        assert!(measured <= simulated * 1.03, "{name}: {measured} ms, simulated {simulated} ms");
-        of.insert(name, measured);
+fn zb_h1_is_faster_than_1f1b() {
+    let of = |name: &str| quick().into_iter().find(|case| case.ranks == 4 && case.schedule == name).unwrap();
+    let all = ["1F1B", "ZBH1"].map(|name| {
+        let found = of(name).plan().unwrap().in_threads(&limits()).unwrap();
+        of(name).measured("local", &found)
+    });
+    let gain = gain(&all, "local").unwrap();
+    println!("ZBH1 over 1F1B: {gain:.3}, to be {GAIN} where the machine does nothing else");
+    assert!(gain > 1.0, "{all:?}");
+}
+
+fn plan(name: &str, program: Program, times: &[StageTimes]) -> Plan {
+    let (ranks, stages) = (program.table().ranks.len(), program.table().stages());
+    Plan {
+        schedule: name.to_owned(),
+        program,
+        mesh: MeshShape { dp: 1, pp: ranks, tp: 1 },
+        timing: Timing::of_stages(times.to_vec(), 1.0),
+        shapes: vec![vec![vec![2, 8]]; stages],
+        steps: 6,
+        enough: Some(0.015),
     }
-    let (plain, zero) =
-        (best("1F1B").0, of.iter().find(|(name, _)| name.replace('-', "") == "ZBH1").unwrap().1);
-    assert!(plain / zero >= 1.20, "ZB-H1 over 1F1B: {}", plain / zero);
+}
+
+/// torch sends both parts of a composite when both are done; here the next rank has the activations before the backward begins.
+#[test]
+fn composites_whose_forward_is_sent_first_make_a_shorter_step_than_torchs_program() {
+    let file = include_str!("../schedule/tests/torch/dualpipev_4x2_10_compute_comms.csv");
+    let document = csv::read(file, &csv::Options::default()).unwrap();
+    let theirs = document.program(Gather::PerPart).unwrap();
+    assert!(theirs.table().ranks.iter().flatten().any(|cell| cell.parts().count() == 2));
+    let ours = lower(&document.table().unwrap(), Gather::PerPart).unwrap();
+    let times = [StageTimes::new(10.0, 10.0, 10.0); 8];
+    let of = |program| plan("DualPipeV", program, &times);
+    let (ours, theirs) = (of(ours), of(theirs));
+    let simulated =
+        |plan: &Plan| simulate_program(&plan.program, &plan.timing, Communication::Posted).makespan;
+    assert!(simulated(&ours) < simulated(&theirs) * 0.97, "{} {}", simulated(&ours), simulated(&theirs));
+    let took = |plan: &Plan| plan.in_threads(&limits()).unwrap().best();
+    // A machine that does other things may disturb one of them more than the five percent that it is about.
+    let shorter = |_| {
+        let (early, late) = (took(&ours), took(&theirs));
+        println!("sent first {early:.1} ms, as one cell {late:.1} ms");
+        early < late
+    };
+    assert!((0..5).any(shorter));
+}
+
+/// Rank 1 could go back with a microbatch while the next one's activations are not there: with room for all messages it does, with less it
+/// waits for them at their RECV. Whatever else the machine does makes both longer.
+#[test]
+fn messages_that_are_waited_for_when_they_are_needed_make_a_step_shorter() {
+    let shape = Shape { stages: 2, ranks: 2, microbatches: 4 };
+    let program = lower(&generate(named("1F1B").unwrap(), shape).unwrap(), Gather::PerPart).unwrap();
+    let sends = program.table().row(0).iter().filter(|it| matches!(it.step, Step::SendF(_))).count();
+    let times = [StageTimes::new(60.0, 10.0, 10.0), StageTimes::new(20.0, 20.0, 20.0)];
+    let plan = plan("1F1B", program, &times);
+    let simulated = simulate_program(&plan.program, &plan.timing, Communication::Posted).makespan;
+    let took = |buffers| plan.in_threads(&Limits { buffers, ..limits() }).unwrap().best();
+    let (early, late) = (took(sends), took(sends - 1));
+    println!("simulated {simulated:.1} ms, when needed {early:.1} ms, at their RECV {late:.1} ms");
+    assert!(late > simulated * 1.2, "{late} {simulated}");
+    assert!(early < late, "{early} {late}");
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod bench;
 mod cache;
 mod ci;
 mod demo;
+mod devices;
 mod error;
 mod fixtures;
 mod kills;
@@ -59,6 +60,8 @@ enum Chore {
     Prove(prove::Size),
     /// Prove that a training run survives being killed, on whatever mesh it goes on
     Kills(kills::Options),
+    /// Measure every pipeline schedule on imagined devices beside its simulation, over threads and over processes
+    Virtual(devices::Options),
     /// Everything that `.ci/run` does
     Ci,
     /// Check which crate reaches which, and that dependencies stay few
@@ -115,6 +118,7 @@ fn run(chore: Chore) -> Result<ExitCode, Error> {
         Chore::Proof(proof) => done(|| prove::one(&proof)),
         Chore::Prove(size) => done(|| prove::all(&size)),
         Chore::Kills(options) => done(|| kills::run(&options)),
+        Chore::Virtual(options) => done(|| devices::run(&options)),
         Chore::Ci => done(ci::run),
         Chore::Arrows => done(arrows::run),
         Chore::Fixtures => done(fixtures::run),

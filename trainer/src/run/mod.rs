@@ -38,6 +38,5 @@ pub use outline::Outline;
 pub(crate) use program::AUTO;
 pub use rank::{Ended, Summary};
 pub use recording::{Recording, SAMPLES};
-pub use rehearsal::Rehearsal;
 pub use start::{rehearse, train};
 pub use world::{Terms, run_rank, run_threads};

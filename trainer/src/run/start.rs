@@ -1,10 +1,11 @@
 //! [`train`]: from a configuration and the ranks that were found to a run.
 
-use super::{Job, Recording, Rehearsal, Summary, Terms, job::positive, rehearsal, run_rank, run_threads};
+use super::{Job, Recording, Summary, Terms, job::positive, rehearsal, run_rank, run_threads};
 use crate::{
     Error, Result,
     config::{Comm, CommMode, Debug, MessageFault, Resolved, TransportKind, check_world},
     launch,
+    rehearsal::Rehearsal,
     transport::{self, Fault, Limits, Tamper, Transport, gloo},
 };
 
@@ -37,7 +38,7 @@ pub fn train(config: Resolved, ranks: &launch::Ranks, terms: &Terms) -> Result<S
 /// As [`train`].
 pub fn rehearse(config: &Resolved, ranks: &launch::Ranks, terms: &Terms) -> Result<Rehearsal> {
     let (limits, gloo) = means(config, ranks, terms)?;
-    let plan = rehearsal::Plan::new(config)?;
+    let plan = rehearsal::plan(config)?;
     if !gloo {
         return plan.in_threads(&limits);
     }
