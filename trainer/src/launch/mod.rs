@@ -4,14 +4,19 @@
 //!  Ranks::from_env ◄── torchrun, SLURM, Open MPI, our launcher, or nothing (one process)
 //!
 //!  launch: store ─► workers (guard ─► exec) ─► watch ─► a death ─► stop the rest ─► verdict ─► start all again, or end
-//!                      └─ output: console with the rank before each line, logs/rank_00003.log
+//!              ▲       └─ output: console with the rank before each line, logs/rank_00003.log
+//!              └─ accord: when all machines are ready, and what all of them do next: alone, or machines (several launchers)
 //! ```
 //!
 //! Invariants: only children that this launcher started and has not reaped are ever signalled; no worker outlives the
 //! launcher (a guard asks the kernel to end it); what a failure of the configuration or the data caused is not started
-//! again, since it would fail again; all ranks start again together, under the next restart number.
+//! again, since it would fail again; all ranks start again together, under the next restart number, on however
+//! many machines they are.
 
+mod accord;
+mod alone;
 mod guard;
+mod machines;
 mod nodes;
 mod output;
 mod plan;
@@ -22,6 +27,7 @@ mod verdict;
 mod worker;
 
 pub use guard::guarded;
+pub use machines::{Machines, Meeting, Task};
 pub use nodes::{NODE, NodeMap};
 pub use plan::{Plan, Shown};
 pub use ranks::{Launcher, Ranks};

@@ -25,7 +25,7 @@ pub struct NodeMap {
 
 /// The name of this machine: what [`NODE`] says, else its host name and the first digits of the number that its kernel drew when it
 /// started, since containers on different machines may have the same host name.
-fn here() -> String {
+pub(super) fn here() -> String {
     let said = std::env::var(NODE).ok().filter(|name| !name.trim().is_empty());
     let read = |path: &str| fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default();
     said.unwrap_or_else(|| {

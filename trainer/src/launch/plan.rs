@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf, str::FromStr, time::Duration};
 
-use super::Meaning;
+use super::{Machines, Meaning};
 
 /// What to launch, and how.
 #[derive(Debug, Clone)]
@@ -11,15 +11,13 @@ pub struct Plan {
     pub guard: Vec<OsString>,
     /// The worker's program and its arguments.
     pub command: Vec<OsString>,
-    /// Workers.
+    /// Workers of this machine.
     pub workers: usize,
     /// How often all are started again.
     pub max_restarts: u32,
     /// How long workers have to end by themselves before they are killed.
     pub grace: Duration,
-    /// Where the store is.
-    pub address: String,
-    /// Its port; any free one, if not given.
+    /// Port of the store; any free one, if not given.
     pub port: Option<u16>,
     /// Where `rank_00000.log` and its like are written.
     pub logs: PathBuf,
@@ -29,6 +27,8 @@ pub struct Plan {
     pub run_id: String,
     /// What the exit codes of the program mean; `None` for one that it does not define.
     pub meaning: fn(u8) -> Option<Meaning>,
+    /// Where there are several machines: which one this is.
+    pub machines: Option<Machines>,
 }
 
 /// Whose output goes to the console.

@@ -5,11 +5,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Ending, Plan, Reaction, StoreHost, verdict, worker::Worker};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Ending, Plan, Reaction, StoreHost,
+    accord::{Accord, Berth, Decision, Desk, Mustered, Seen, Then},
+    alone::Alone,
+    machines::{First, Other},
+    verdict,
+    worker::Worker,
+};
 use crate::Result;
 
 /// How a launch ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     /// All workers did what they were meant to do.
     Done,
@@ -17,10 +26,12 @@ pub enum Outcome {
     Failed(Ending),
     /// Stopped by this signal.
     Stopped(i32),
+    /// A machine of several is gone, and all restarts are used up.
+    Parted,
 }
 
 /// Time between two looks at the workers.
-const LOOK: Duration = Duration::from_millis(20);
+pub(super) const LOOK: Duration = Duration::from_millis(20);
 /// How long the cause of a death that merely follows from another may take to show.
 const CAUSE: Duration = Duration::from_millis(500);
 /// How long the last words of dead workers are waited for.
@@ -29,56 +40,62 @@ const WORDS: Duration = Duration::from_secs(1);
 /// Launches. `stop` yields a signal that asks to stop, once there is one, and how many came; `say` takes short lines.
 ///
 /// # Errors
-/// What keeps workers from being started at all.
+/// What keeps workers from being started at all; a machine that does not come, or does not fit.
 pub fn launch(
     plan: &Plan,
     host: &dyn StoreHost,
     stop: &dyn Fn() -> Option<(i32, usize)>,
     say: &mut dyn FnMut(&str),
 ) -> Result<Outcome> {
-    let mut restart = 0;
+    let mut desk = Desk { stop, say };
+    let mut accord: Box<dyn Accord + '_> = match &plan.machines {
+        None => Box::new(Alone::new(plan, host)),
+        Some(machines) if machines.node == 0 => Box::new(First::new(plan, machines, host)?),
+        Some(machines) => Box::new(Other::new(plan, machines)),
+    };
     loop {
-        let mut crew = Crew::start(plan, host, restart)?;
-        let (pids, store) = (crew.pids(), format!("{}:{}", plan.address, crew.port));
-        say(&format!("{} workers ({pids}), store at {store}, restart {restart}", plan.workers));
-        let outcome = crew.watch(plan, stop, say)?;
-        crew.hear_out();
-        let Some((rank, pid, ending)) = outcome else { return Ok(Outcome::Done) };
-        let Some(ending) = ending else { return Ok(stopped(stop)) };
-        let told = format!("rank {rank} (pid {pid}) {}", ending.told(plan.meaning));
-        if ending.reaction(plan.meaning) == Reaction::Final {
-            say(&format!("{told}; not restarting: the same would happen again"));
-            return Ok(Outcome::Failed(ending));
+        let decision = match accord.muster(&mut desk)? {
+            Mustered::Over(decision) => decision,
+            Mustered::Ready(berth) => incarnation(plan, &berth, accord.as_mut(), &mut desk)?,
+        };
+        if !decision.said.is_empty() {
+            (desk.say)(&decision.said);
         }
-        if restart >= plan.max_restarts {
-            say(&format!("{told}; giving up after {restart} of {} restarts", plan.max_restarts));
-            return Ok(Outcome::Failed(ending));
+        if let Then::End(outcome) = decision.then {
+            return Ok(outcome);
         }
-        restart += 1;
-        say(&format!("{told}; restarting all ({restart} of {})", plan.max_restarts));
     }
 }
 
-fn stopped(stop: &dyn Fn() -> Option<(i32, usize)>) -> Outcome {
-    Outcome::Stopped(stop().map_or(0, |(signal, _)| signal))
+/// Starts the ranks of this machine once, watches them, ends them; what comes next.
+fn incarnation(plan: &Plan, berth: &Berth, accord: &mut dyn Accord, desk: &mut Desk<'_>) -> Result<Decision> {
+    let mut crew = Crew::start(plan, berth)?;
+    let (pids, workers, first) = (crew.pids(), plan.workers, berth.first);
+    let met = format!("store at {}:{}, restart {}", berth.address, berth.port, berth.restart);
+    (desk.say)(&match berth.nodes {
+        1 => format!("{workers} workers ({pids}), {met}"),
+        nodes => format!(
+            "node {} of {nodes}: {workers} workers ({pids}), ranks {first}..{} of {}, {met}",
+            berth.node,
+            first + workers - 1,
+            berth.world
+        ),
+    });
+    crew.watch(plan, accord, desk)?;
+    crew.hear_out();
+    accord.verdict(desk)
 }
 
-/// All workers of one incarnation, and the store that they meet at.
+/// All workers of this machine in one incarnation.
 struct Crew {
     workers: Vec<Worker>,
-    port: u16,
-    _store: super::Hosted,
 }
 
-/// The rank and process that caused the end; no ending when the launcher was asked to stop.
-type Cause = (usize, u32, Option<Ending>);
-
 impl Crew {
-    fn start(plan: &Plan, host: &dyn StoreHost, restart: u32) -> Result<Self> {
-        let store = host.start(&plan.address, plan.port)?;
+    fn start(plan: &Plan, berth: &Berth) -> Result<Self> {
         let workers: Result<Vec<Worker>> =
-            (0..plan.workers).map(|rank| Worker::start(plan, &store, rank, restart)).collect();
-        Ok(Self { workers: workers?, port: store.port, _store: store })
+            (0..plan.workers).map(|local| Worker::start(plan, berth, local)).collect();
+        Ok(Self { workers: workers? })
     }
 
     fn pids(&self) -> String {
@@ -105,28 +122,28 @@ impl Crew {
         self.workers.iter().all(|worker| worker.ending.is_some())
     }
 
-    /// Until all are done (`None`), one has died, or a stop is asked for; none is left running.
-    fn watch(
-        &mut self,
-        plan: &Plan,
-        stop: &dyn Fn() -> Option<(i32, usize)>,
-        say: &mut dyn FnMut(&str),
-    ) -> Result<Option<Cause>> {
+    /// Until all are done, one has died here or elsewhere, or a stop is asked for; none is left running, and the others know.
+    fn watch(&mut self, plan: &Plan, accord: &mut dyn Accord, desk: &mut Desk<'_>) -> Result<()> {
         loop {
             let mut deaths: Vec<(usize, Ending)> = self.look()?;
             deaths.retain(|(_, ending)| !ending.is_done());
             if !deaths.is_empty() {
-                let cause = self.cause(plan, deaths)?;
-                self.stop(plan, stop)?;
-                return Ok(cause);
+                if let Some(seen) = self.cause(plan, deaths)? {
+                    accord.tell(seen)?;
+                }
+                return self.stop(plan, desk);
             }
-            if let Some((signal, _)) = stop() {
-                say(&format!("asked to stop by signal {signal}; ending {} workers", self.running()));
-                self.stop(plan, stop)?;
-                return Ok(Some((0, 0, None)));
+            if let Some((signal, _)) = (desk.stop)() {
+                (desk.say)(&format!("asked to stop by signal {signal}; ending {} workers", self.running()));
+                accord.tell(Seen::Asked(signal))?;
+                return self.stop(plan, desk);
+            }
+            if let Some(why) = accord.elsewhere(desk)? {
+                (desk.say)(&why);
+                return self.stop(plan, desk);
             }
             if self.is_over() {
-                return Ok(None);
+                return accord.tell(Seen::Done);
             }
             sleep(LOOK);
         }
@@ -137,7 +154,7 @@ impl Crew {
     }
 
     /// Which death caused the others. One that merely follows from another may be noticed first.
-    fn cause(&mut self, plan: &Plan, mut deaths: Vec<(usize, Ending)>) -> Result<Option<Cause>> {
+    fn cause(&mut self, plan: &Plan, mut deaths: Vec<(usize, Ending)>) -> Result<Option<Seen>> {
         let until = Instant::now() + CAUSE;
         let follows = |deaths: &[(usize, Ending)]| {
             deaths.iter().all(|(_, ending)| ending.reaction(plan.meaning) == Reaction::Follows)
@@ -149,14 +166,14 @@ impl Crew {
         let found = verdict::cause(&deaths, plan.meaning);
         let pid =
             |rank| self.workers.iter().find(|worker| worker.rank == rank).map_or(0, |worker| worker.pid);
-        Ok(found.map(|(rank, ending)| (rank, pid(rank), Some(ending))))
+        Ok(found.map(|(rank, ending)| Seen::Died { rank, pid: pid(rank), ending }))
     }
 
     /// Ends all that still run: asks, waits for the grace period or for a second signal, kills.
-    fn stop(&mut self, plan: &Plan, stop: &dyn Fn() -> Option<(i32, usize)>) -> Result<()> {
+    fn stop(&mut self, plan: &Plan, desk: &Desk<'_>) -> Result<()> {
         self.workers.iter().for_each(Worker::terminate);
         let until = Instant::now() + plan.grace;
-        let impatient = || stop().is_some_and(|(_, count)| count > 1);
+        let impatient = || (desk.stop)().is_some_and(|(_, count)| count > 1);
         while !self.is_over() && Instant::now() < until && !impatient() {
             self.look()?;
             sleep(LOOK / 4);

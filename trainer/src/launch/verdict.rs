@@ -2,6 +2,8 @@
 
 use std::{fmt, os::unix::process::ExitStatusExt, process::ExitStatus};
 
+use serde::{Deserialize, Serialize};
+
 /// What is done about a death.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reaction {
@@ -23,7 +25,7 @@ pub struct Meaning {
 }
 
 /// How a worker ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ending {
     /// By itself, with a code.
     Code(u8),

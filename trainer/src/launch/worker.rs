@@ -12,7 +12,10 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::{
-    Ending, Hosted, Plan,
+    Ending, NODE, Plan,
+    accord::Berth,
+    machines::machine,
+    nodes,
     output::{self, Console},
 };
 use crate::{Error, ErrorKind, Place, Result};
@@ -28,8 +31,10 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn start(plan: &Plan, hosted: &Hosted, rank: usize, restart: u32) -> Result<Self> {
-        let log = output::open(&plan.logs, rank, restart)
+    /// Starts the one of this number on this machine.
+    pub(super) fn start(plan: &Plan, berth: &Berth, local: usize) -> Result<Self> {
+        let rank = berth.first + local;
+        let log = output::open(&plan.logs, rank, berth.restart)
             .map_err(|error| {
                 Error::new(ErrorKind::Io, format!("{}: {error}", plan.logs.display())).caused_by(error)
             })
@@ -38,7 +43,10 @@ impl Worker {
         let program = guard.next().ok_or_else(|| Error::internal("no guard to start workers with"))?;
         let mut command = Command::new(program);
         command.args(guard).arg(std::process::id().to_string()).arg("--").args(&plan.command);
-        command.envs(variables(plan, hosted, rank, restart));
+        command.envs(variables(plan, berth, local));
+        if berth.nodes > 1 && std::env::var_os(NODE).is_none() {
+            command.env(NODE, machine(berth.node, &nodes::here()));
+        }
         if std::env::var_os("OMP_NUM_THREADS").is_none() {
             command.env("OMP_NUM_THREADS", "1");
         }
@@ -47,7 +55,7 @@ impl Worker {
         let mut child = command.spawn().map_err(|error| {
             Error::new(ErrorKind::Io, format!("cannot start rank {rank}: {error}")).caused_by(error)
         })?;
-        let prefix = if plan.workers > 1 { format!("[{rank}] ") } else { String::new() };
+        let prefix = if berth.world > 1 { format!("[{rank}] ") } else { String::new() };
         let shown = |console| if plan.shown.shows(rank) { console } else { Console::Nowhere };
         let mut streams = Vec::new();
         if let Some(out) = child.stdout.take() {
@@ -91,21 +99,21 @@ impl Worker {
     }
 }
 
-fn variables(plan: &Plan, hosted: &Hosted, rank: usize, restart: u32) -> Vec<(&'static str, OsString)> {
-    let (rank, workers) = (rank.to_string(), plan.workers.to_string());
-    let served = if hosted.served { "True" } else { "False" };
+fn variables(plan: &Plan, berth: &Berth, local: usize) -> Vec<(&'static str, OsString)> {
+    let served = if berth.served { "True" } else { "False" };
+    let number = |number: usize| number.to_string().into();
     vec![
-        ("RANK", rank.clone().into()),
-        ("LOCAL_RANK", rank.into()),
-        ("WORLD_SIZE", workers.clone().into()),
-        ("LOCAL_WORLD_SIZE", workers.into()),
-        ("GROUP_RANK", "0".into()),
-        ("GROUP_WORLD_SIZE", "1".into()),
-        ("MASTER_ADDR", plan.address.clone().into()),
-        ("MASTER_PORT", hosted.port.to_string().into()),
-        ("TORCHELASTIC_RESTART_COUNT", restart.to_string().into()),
+        ("RANK", number(berth.first + local)),
+        ("LOCAL_RANK", number(local)),
+        ("WORLD_SIZE", number(berth.world)),
+        ("LOCAL_WORLD_SIZE", number(plan.workers)),
+        ("GROUP_RANK", number(berth.node)),
+        ("GROUP_WORLD_SIZE", number(berth.nodes)),
+        ("MASTER_ADDR", berth.address.clone().into()),
+        ("MASTER_PORT", berth.port.to_string().into()),
+        ("TORCHELASTIC_RESTART_COUNT", berth.restart.to_string().into()),
         ("TORCHELASTIC_MAX_RESTARTS", plan.max_restarts.to_string().into()),
-        ("TORCHELASTIC_RUN_ID", plan.run_id.clone().into()),
+        ("TORCHELASTIC_RUN_ID", berth.run_id.clone().into()),
         ("TORCHELASTIC_USE_AGENT_STORE", served.into()),
     ]
 }

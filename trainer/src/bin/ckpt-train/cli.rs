@@ -7,7 +7,7 @@ use dcp::formats::native::{Revision, RevisionError};
 use trainer::{
     Result,
     config::{self, Override, Resolved},
-    launch::Shown,
+    launch::{Meeting, Shown},
 };
 
 use crate::verbs::{Schedule, doctor, plan};
@@ -25,7 +25,7 @@ pub(crate) struct Cli {
 pub(crate) enum Verb {
     /// Train: as one rank where a launcher started this process, else in this process alone.
     Train(Train),
-    /// Start ranks on this machine, and start all again when one dies.
+    /// Start ranks on this machine, alone or with launchers on others, and start all again when one dies.
     Launch(Launch),
     /// Check a configuration on this machine, however many ranks it has: all run the first step as threads, on a model shrunk to what
     /// the mesh still divides. Proves that groups, messages, collectives and shapes agree.
@@ -206,14 +206,15 @@ pub(crate) enum Data {
     },
 }
 
-/// Options of `launch`.
+/// Options of `launch`. Names that torchrun has for them are understood too.
 #[derive(Debug, Args)]
 pub(crate) struct Launch {
-    /// Ranks to start.
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    /// Ranks to start on this machine.
+    #[arg(short, long, value_name = "N", aliases = ["nproc-per-node", "nproc_per_node"])]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub(crate) nproc: u16,
     /// How often all ranks are started again after a death.
-    #[arg(long, default_value_t = 0, value_name = "N")]
+    #[arg(long, default_value_t = 0, value_name = "N", alias = "max_restarts")]
     pub(crate) max_restarts: u32,
     /// How long ranks may take to end by themselves before they are killed.
     #[arg(long, default_value = "5s", value_name = "TIME", value_parser = lapse)]
@@ -222,13 +223,13 @@ pub(crate) struct Launch {
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) port: Option<u16>,
     /// Folder of rank_00000.log and its like.
-    #[arg(long, default_value = "logs", value_name = "FOLDER")]
+    #[arg(long, default_value = "logs", value_name = "FOLDER", aliases = ["log-dir", "log_dir"])]
     pub(crate) logs: PathBuf,
     /// Whose output goes to the console: all, or ranks such as 0,3.
     #[arg(long, default_value = "all", value_name = "RANKS", env = "LOG_RANK")]
     pub(crate) show: Shown,
-    /// Name of the run in the environment of its ranks.
-    #[arg(long, value_name = "NAME")]
+    /// Name of the run in the environment of its ranks; on several machines also what tells runs apart that use one address.
+    #[arg(long, value_name = "NAME", aliases = ["rdzv-id", "rdzv_id"])]
     pub(crate) run_id: Option<String>,
     /// Start this program instead of `ckpt-train train`.
     #[arg(long, value_name = "PROGRAM")]
@@ -236,6 +237,58 @@ pub(crate) struct Launch {
     /// Arguments of `ckpt-train train`, or of the program.
     #[arg(last = true, value_name = "ARGUMENTS")]
     pub(crate) arguments: Vec<OsString>,
+    // Last: its heading goes on to the end of the help.
+    #[command(flatten)]
+    pub(crate) machines: Machines,
+}
+
+/// Options of `launch` on several machines, where it is called once on each.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Several machines (call it once on each)")]
+pub(crate) struct Machines {
+    /// Machines of the run.
+    #[arg(long, default_value = "1", value_name = "N", value_parser = nodes)]
+    pub(crate) nnodes: u16,
+    /// Which of them this is, from 0. Node 0 decides and serves the store; ranks are numbered machine by machine.
+    #[arg(long, value_name = "I", alias = "node_rank")]
+    pub(crate) node_rank: Option<u16>,
+    /// Where node 0 listens: a name or address of it that every machine reaches it by, and a port.
+    #[arg(long, value_name = "HOST:PORT", aliases = ["rdzv-endpoint", "rdzv_endpoint"])]
+    pub(crate) rdzv: Option<Meeting>,
+    /// How long machines wait for each other to come, and to come back after a loss.
+    #[arg(long, default_value = "5m", value_name = "TIME", value_parser = lapse)]
+    pub(crate) rdzv_timeout: Duration,
+    /// How long a machine may be silent before it is taken for gone.
+    #[arg(long, default_value = "30s", value_name = "TIME", value_parser = lapse)]
+    pub(crate) node_timeout: Duration,
+    /// As torchrun has it: the host of --rdzv.
+    #[arg(long, hide = true, alias = "master_addr", conflicts_with = "rdzv")]
+    master_addr: Option<String>,
+    /// As torchrun has it: the port of --rdzv.
+    #[arg(long, hide = true, alias = "master_port", default_value_t = 29_500, conflicts_with = "rdzv")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
+    master_port: u16,
+    /// As torchrun has it. Ours is neither, and does the same.
+    #[arg(long, hide = true, alias = "rdzv_backend", value_parser = ["c10d", "static"])]
+    rdzv_backend: Option<String>,
+}
+
+impl Machines {
+    /// Where node 0 listens, however it was said.
+    pub(crate) fn meeting(&self) -> Option<Meeting> {
+        let spelled = || self.master_addr.clone().map(|host| Meeting { host, port: self.master_port });
+        self.rdzv.clone().or_else(spelled)
+    }
+}
+
+fn nodes(text: &str) -> std::result::Result<u16, String> {
+    match text.parse() {
+        Ok(nodes @ 1..=4096) => Ok(nodes),
+        _ if text.contains(':') => Err(format!(
+            "{text:?} is a range, and ranks of a mesh are as many as it has: give one number of machines"
+        )),
+        _ => Err(format!("{text:?} is no number of machines from 1 to 4096")),
+    }
 }
 
 fn revision(text: &str) -> std::result::Result<Revision, RevisionError> {
