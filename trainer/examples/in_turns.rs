@@ -21,9 +21,8 @@ use std::{
 use serde_json::json;
 use trainer::{
     Result,
-    checkpoint::Saved,
     config::{Override, resolve},
-    run::{Begun, Job, Observer, StepDone, Summary, Terms, run_threads},
+    run::{Begun, Job, Observer, StepDone, Terms, run_threads},
     transport::Limits,
 };
 
@@ -110,16 +109,8 @@ impl Observer for Turns {
         Ok(())
     }
 
-    fn saved(&mut self, _: &Saved) -> Result<()> {
-        Ok(())
-    }
-
     fn warn(&mut self, text: &str) -> Result<()> {
         eprintln!("{text}");
-        Ok(())
-    }
-
-    fn ended(&mut self, _: &Summary) -> Result<()> {
         Ok(())
     }
 

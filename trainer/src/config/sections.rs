@@ -3,206 +3,22 @@
 //! Invariant: field names are the keys that `keys` declares (a test holds the two together); values that may be left out
 //! are filled in by `resolve`, so that a resolved configuration has them all.
 
+mod around;
+mod choices;
+mod model;
+
 use std::time::Duration;
 
 use dcp::codec::Codecs;
 use serde::{Deserialize, Serialize};
 
+pub use self::{
+    around::{Comm, Debug, Metrics},
+    choices::*,
+    model::ModelTable,
+};
 use super::lapse;
 use crate::mesh::MeshShape;
-
-macro_rules! choice {
-    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $text:literal,)* }) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-        pub enum $name { $($(#[$vdoc])* #[serde(rename = $text)] $variant,)* }
-
-        impl $name {
-            /// As they are written.
-            pub const NAMES: &'static [&'static str] = &[$($text,)*];
-
-            /// As it is written.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $text,)* }
-            }
-        }
-    };
-}
-
-choice! {
-    /// How sums are made.
-    Mode {
-        /// The same bits on every mesh.
-        Exact = "exact",
-        /// In whatever order is fastest.
-        Fast = "fast",
-    }
-}
-
-choice! {
-    /// What numbers are computed on or carried.
-    Numbers {
-        /// f32.
-        Float32 = "float32",
-        /// bf16.
-        Bfloat16 = "bfloat16",
-    }
-}
-
-choice! {
-    /// How the learning rate falls after the warm-up.
-    Decay {
-        /// Not at all.
-        Constant = "constant",
-        /// In a straight line.
-        Linear = "linear",
-        /// Along half a cosine.
-        Cosine = "cosine",
-    }
-}
-
-choice! {
-    /// How data parallelism shares out weights, moments and gradients; see [`Sharding`](super::Sharding).
-    Strategy {
-        /// All of them over all of dp; gathered weights are freed after each use (ZeRO-3).
-        FullShard = "full_shard",
-        /// All of them over all of dp; gathered weights stay until the end of the step (ZeRO-2).
-        ShardGradOp = "shard_grad_op",
-        /// Over dp_shard ranks, and repeated on dp_replicate.
-        HybridShard = "hybrid_shard",
-        /// Not at all: every rank has everything (DDP).
-        NoShard = "no_shard",
-    }
-}
-
-choice! {
-    /// Whether gathered weights are freed after forward.
-    Reshard {
-        /// Without a pipeline, yes; with one, no, as every microbatch would gather them again.
-        Default = "default",
-        /// After each use.
-        Always = "always",
-        /// At the end of the step.
-        Never = "never",
-    }
-}
-
-choice! {
-    /// What to do when the newest checkpoint is damaged.
-    OnDamage {
-        /// Name it and resume from the one before.
-        Fallback = "fallback",
-        /// Name it and stop.
-        Stop = "stop",
-    }
-}
-
-choice! {
-    /// What proves the boxes that a rank loads.
-    LoadProof {
-        /// The fingerprints that the sums of all ranks add up to: a rank reads its own bytes alone.
-        Group = "group",
-        /// The blocks around each box: a rank reads them whole.
-        Blocks = "blocks",
-    }
-}
-
-choice! {
-    /// How a token's operations are counted.
-    FlopsFormula {
-        /// 6 for each parameter but the table, and attention's.
-        Palm = "palm",
-        /// 6 for each parameter.
-        SixN = "6n",
-    }
-}
-
-choice! {
-    /// What to do when a background save failed.
-    OnSaveFailure {
-        /// Stop at the next save or at the end.
-        Stop = "stop",
-        /// Say so and go on training.
-        Continue = "continue",
-    }
-}
-
-choice! {
-    /// Whether to resume.
-    Resume {
-        /// From the newest checkpoint of the run, or from the beginning where there is none.
-        Auto = "auto",
-        /// From the newest checkpoint; having none is an error.
-        Require = "require",
-        /// Never; a run that has checkpoints is in the way.
-        Never = "never",
-    }
-}
-
-choice! {
-    /// Transports.
-    TransportKind {
-        /// `gloo` where there are several processes, else `local`.
-        Auto = "auto",
-        /// Ranks are threads of this process.
-        Local = "local",
-        /// Ranks are processes; libtorch's gloo carries the tensors.
-        Gloo = "gloo",
-    }
-}
-
-choice! {
-    /// When a send returns.
-    CommMode {
-        /// At once, as long as there is room.
-        Async = "async",
-        /// When the receiver has taken the message.
-        Sync = "sync",
-    }
-}
-
-choice! {
-    /// What happens to a message on purpose.
-    MessageFault {
-        /// Nothing.
-        None = "none",
-        /// It is lost.
-        Drop = "drop",
-        /// The next one overtakes it.
-        Swap = "swap",
-        /// It ends too early.
-        Cut = "cut",
-        /// It has another shape.
-        Shape = "shape",
-        /// It has another dtype.
-        Dtype = "dtype",
-    }
-}
-
-choice! {
-    /// What the letters of a schedule's file mean.
-    ScheduleDialect {
-        /// Found out from the file, and refused where that is not certain.
-        Auto = "auto",
-        /// I: gradient of inputs, B: of inputs and weights. torch since 2.6.
-        Newer = "newer",
-        /// B: gradient of inputs, BW: of inputs and weights. torch before.
-        Older = "older",
-    }
-}
-
-choice! {
-    /// Which layers are computed again in backward.
-    Recomputed {
-        /// None.
-        None = "none",
-        /// All.
-        Full = "full",
-        /// Some of them, or all but their products.
-        Selective = "selective",
-    }
-}
 
 /// The whole configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
@@ -234,49 +50,6 @@ pub struct Config {
     pub comm: Comm,
     /// Faults on purpose.
     pub debug: Debug,
-}
-
-/// The model section: its kind, and keys that the kind defines.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ModelTable {
-    /// `llama` or `gpt2`.
-    pub kind: String,
-    /// The kind's own keys.
-    #[serde(flatten)]
-    pub keys: toml::Table,
-}
-
-impl Default for ModelTable {
-    fn default() -> Self {
-        Self { kind: "llama".to_owned(), keys: toml::Table::new() }
-    }
-}
-
-impl ModelTable {
-    /// Fills in what follows from other sections; yields the keys and from what they follow.
-    pub(super) fn fill(&mut self, seq_len: u64) -> Vec<(&'static str, &'static str)> {
-        let length = i64::try_from(seq_len).unwrap_or(i64::MAX);
-        let derived = [("vocab", 256, "bytes as tokens"), ("max_length", length, "training.seq_len")];
-        let missing = derived.into_iter().filter(|(name, ..)| !self.keys.contains_key(*name));
-        let missing: Vec<_> = missing.collect();
-        for (name, value, _) in &missing {
-            self.keys.insert((*name).to_owned(), toml::Value::Integer(*value));
-        }
-        missing.into_iter().map(|(name, _, from)| (name, from)).collect()
-    }
-
-    /// The kind's own keys as the model's configuration type.
-    ///
-    /// # Errors
-    /// `Config` for keys that the model does not have, and for missing ones.
-    pub fn parsed<T: serde::de::DeserializeOwned>(&self) -> crate::Result<T> {
-        toml::Value::Table(self.keys.clone()).try_into().map_err(|error: toml::de::Error| {
-            crate::Error::config(format!("model.kind={}: {}", self.kind, error.message().trim_end()))
-                .hint("`ckpt-train config keys` lists the keys of each model")
-                .caused_by(error)
-        })
-    }
 }
 
 /// AdamW.
@@ -442,7 +215,7 @@ impl Default for ActivationCheckpoint {
 pub enum StageSplit {
     /// So many layers to each stage, in order.
     Layers(Vec<u64>),
-    /// Evenly; embedding and head count as a layer each.
+    /// Evenly; where there are fewer layers than stages, embedding and head count as a layer each.
     #[serde(with = "auto_text")]
     Auto,
 }
@@ -489,124 +262,6 @@ impl Default for Checkpoint {
             verify: LoadProof::Group,
             resume: Resume::Auto,
         }
-    }
-}
-
-/// What is recorded.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-#[expect(missing_docs, reason = "`keys` says what each means")]
-pub struct Metrics {
-    pub folder: String,
-    pub log_freq: u64,
-    pub tensorboard: bool,
-    pub peak_tflops: f64,
-    pub flops_formula: FlopsFormula,
-    pub flops_per_token: f64,
-    pub trace_first: u64,
-    pub trace_steps: u64,
-}
-
-impl Default for Metrics {
-    fn default() -> Self {
-        Self {
-            folder: "metrics".to_owned(),
-            log_freq: 10,
-            tensorboard: false,
-            peak_tflops: 0.0,
-            flops_formula: FlopsFormula::Palm,
-            flops_per_token: 0.0,
-            trace_first: 0,
-            trace_steps: 1,
-        }
-    }
-}
-
-/// The transport and its time limits.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-#[expect(missing_docs, reason = "`keys` says what each means")]
-pub struct Comm {
-    pub transport: TransportKind,
-    pub mode: CommMode,
-    pub buffers: u64,
-    #[serde(with = "lapse")]
-    pub start_timeout: Duration,
-    #[serde(with = "lapse")]
-    pub step_timeout: Duration,
-    pub dump_folder: String,
-    pub dump_actions: u64,
-}
-
-impl Default for Comm {
-    fn default() -> Self {
-        Self {
-            transport: TransportKind::Auto,
-            mode: CommMode::Async,
-            buffers: 32,
-            start_timeout: Duration::from_secs(300),
-            step_timeout: Duration::from_secs(100),
-            dump_folder: "dumps".to_owned(),
-            dump_actions: 64,
-        }
-    }
-}
-
-/// Faults on purpose. Steps count from 1; 0 means never. A rank dies or hangs in the run's first incarnation only.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-#[expect(missing_docs, reason = "`keys` says what each means")]
-pub struct Debug {
-    pub slow_save_step: u64,
-    #[serde(with = "lapse")]
-    pub slow_save: Duration,
-    pub fail_save_step: u64,
-    pub fail_save_rank: u64,
-    pub nan_step: u64,
-    pub nan_rank: u64,
-    pub die_step: u64,
-    pub die_rank: u64,
-    pub hang_step: u64,
-    pub hang_rank: u64,
-    pub tensors_step: u64,
-    pub tensors_folder: String,
-    pub virtual_device: String,
-    pub message_fault: MessageFault,
-    pub message_step: u64,
-    pub message_rank: u64,
-}
-
-impl Default for Debug {
-    fn default() -> Self {
-        Self {
-            slow_save_step: 0,
-            slow_save: Duration::ZERO,
-            fail_save_step: 0,
-            fail_save_rank: 0,
-            nan_step: 0,
-            nan_rank: 0,
-            die_step: 0,
-            die_rank: 0,
-            hang_step: 0,
-            hang_rank: 0,
-            tensors_step: 0,
-            tensors_folder: "tensors".to_owned(),
-            virtual_device: OFF.to_owned(),
-            message_fault: MessageFault::None,
-            message_step: 0,
-            message_rank: 0,
-        }
-    }
-}
-
-/// What `debug.virtual_device` is without one.
-const OFF: &str = "off";
-
-impl Debug {
-    /// Whether actions sleep instead of computing.
-    #[must_use]
-    pub fn is_virtual(&self) -> bool {
-        self.virtual_device != OFF
     }
 }
 

@@ -3,7 +3,6 @@
 use std::{
     path::Path,
     sync::{Arc, Mutex},
-    time::Duration,
 };
 
 use dcp::store::{Root, Stores};
@@ -11,10 +10,9 @@ use dcp::store::{Root, Stores};
 use super::*;
 use crate::{
     Error, ErrorKind, Result,
-    checkpoint::Saved,
     config::{Override, resolve},
     data::{Corpus, Stream},
-    run::{Begun, Job, Observer, StepDone, Summary, Terms, run_threads},
+    run::{Job, Observer, StepDone, Terms, run_threads},
     transport::Limits,
 };
 use tch::{Kind, Reduction, Tensor};
@@ -25,27 +23,12 @@ const LENGTH: u64 = 16;
 struct Losses(Arc<Mutex<Vec<f32>>>);
 
 impl Observer for Losses {
-    fn begun(&mut self, _: &Begun) -> Result<()> {
-        Ok(())
-    }
     fn step(&mut self, step: &StepDone) -> Result<()> {
         self.0.lock().unwrap().push(step.loss);
         Ok(())
     }
-    fn saving(&mut self, _: u64, _: Duration) -> Result<()> {
-        Ok(())
-    }
-    fn saved(&mut self, _: &Saved) -> Result<()> {
-        Ok(())
-    }
     fn warn(&mut self, text: &str) -> Result<()> {
         Err(Error::internal(text))
-    }
-    fn ended(&mut self, _: &Summary) -> Result<()> {
-        Ok(())
-    }
-    fn speaker(&self) -> Arc<dyn Fn(&str) + Send + Sync> {
-        Arc::new(|_| ())
     }
 }
 

@@ -3,14 +3,12 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
 };
 
 use super::{Evidence, evidence::Whole};
 use crate::{
     Error, Place, Result,
-    checkpoint::Saved,
-    run::{Begun, Job, NamedGradients, Observer, StepDone, Summary, Terms, run_threads},
+    run::{Job, NamedGradients, Observer, StepDone, Terms, run_threads},
     transport::Limits,
 };
 
@@ -49,10 +47,6 @@ struct Witness {
 }
 
 impl Observer for Witness {
-    fn begun(&mut self, _: &Begun) -> Result<()> {
-        Ok(())
-    }
-
     fn step(&mut self, step: &StepDone) -> Result<()> {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         let bits = step.loss.to_bits();
@@ -78,25 +72,5 @@ impl Observer for Witness {
             whole.put(&region, &values).place(format!("rank {}, {name} in step {step}", self.rank))?;
         }
         Ok(())
-    }
-
-    fn saving(&mut self, _: u64, _: Duration) -> Result<()> {
-        Ok(())
-    }
-
-    fn saved(&mut self, _: &Saved) -> Result<()> {
-        Ok(())
-    }
-
-    fn warn(&mut self, _: &str) -> Result<()> {
-        Ok(())
-    }
-
-    fn ended(&mut self, _: &Summary) -> Result<()> {
-        Ok(())
-    }
-
-    fn speaker(&self) -> Arc<dyn Fn(&str) + Send + Sync> {
-        Arc::new(|_| {})
     }
 }

@@ -14,10 +14,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Begun, Job, Observer, StepDone, Summary, Terms, run_rank, start::limits, world::as_threads};
+use super::{Job, Observer, Summary, Terms, run_rank, start::limits, world::as_threads};
 use crate::{
     Error, Result,
-    checkpoint::Saved,
     config::{Mode, Resolved},
     mesh::{Axis, MeshShape},
     metrics,
@@ -121,29 +120,7 @@ pub fn check(config: Resolved) -> Result<Checked> {
 /// Nobody is told.
 struct Silent;
 
-impl Observer for Silent {
-    fn begun(&mut self, _: &Begun) -> Result<()> {
-        Ok(())
-    }
-    fn step(&mut self, _: &StepDone) -> Result<()> {
-        Ok(())
-    }
-    fn saving(&mut self, _: u64, _: Duration) -> Result<()> {
-        Ok(())
-    }
-    fn saved(&mut self, _: &Saved) -> Result<()> {
-        Ok(())
-    }
-    fn warn(&mut self, _: &str) -> Result<()> {
-        Ok(())
-    }
-    fn ended(&mut self, _: &Summary) -> Result<()> {
-        Ok(())
-    }
-    fn speaker(&self) -> Arc<dyn Fn(&str) + Send + Sync> {
-        Arc::new(|_| {})
-    }
-}
+impl Observer for Silent {}
 
 impl Checked {
     /// The ranks that share this one's coordinates but on `axis`.

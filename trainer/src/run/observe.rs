@@ -88,19 +88,25 @@ impl Row {
 /// Gradients of a rank's shards: name, where it lies in the whole tensor, elements.
 pub type NamedGradients = Vec<(Fqn, Region, Tensor)>;
 
-/// Who is told.
+/// Who is told. What an observer does not care for, it leaves out: by default nothing is done.
 pub trait Observer {
     /// The run begins, or goes on.
     ///
     /// # Errors
     /// What can't be written.
-    fn begun(&mut self, begun: &Begun) -> Result<()>;
+    fn begun(&mut self, begun: &Begun) -> Result<()> {
+        let _ = begun;
+        Ok(())
+    }
 
     /// A step is done.
     ///
     /// # Errors
     /// What can't be written.
-    fn step(&mut self, step: &StepDone) -> Result<()>;
+    fn step(&mut self, step: &StepDone) -> Result<()> {
+        let _ = step;
+        Ok(())
+    }
 
     /// The step's gradients: summed over the whole batch, not clipped yet. Whoever wants them asks for them; nobody else pays.
     ///
@@ -115,26 +121,40 @@ pub trait Observer {
     ///
     /// # Errors
     /// What can't be written.
-    fn saving(&mut self, step: u64, back_pressure: Duration) -> Result<()>;
+    fn saving(&mut self, step: u64, back_pressure: Duration) -> Result<()> {
+        let _ = (step, back_pressure);
+        Ok(())
+    }
 
     /// A save is done on this rank.
     ///
     /// # Errors
     /// What can't be written.
-    fn saved(&mut self, saved: &Saved) -> Result<()>;
+    fn saved(&mut self, saved: &Saved) -> Result<()> {
+        let _ = saved;
+        Ok(())
+    }
 
     /// Something that people should know.
     ///
     /// # Errors
     /// What can't be written.
-    fn warn(&mut self, text: &str) -> Result<()>;
+    fn warn(&mut self, text: &str) -> Result<()> {
+        let _ = text;
+        Ok(())
+    }
 
     /// The run has ended on this rank.
     ///
     /// # Errors
     /// What can't be written.
-    fn ended(&mut self, summary: &Summary) -> Result<()>;
+    fn ended(&mut self, summary: &Summary) -> Result<()> {
+        let _ = summary;
+        Ok(())
+    }
 
     /// For lines from other threads.
-    fn speaker(&self) -> Arc<dyn Fn(&str) + Send + Sync>;
+    fn speaker(&self) -> Arc<dyn Fn(&str) + Send + Sync> {
+        Arc::new(|_| {})
+    }
 }
