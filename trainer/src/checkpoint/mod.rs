@@ -15,6 +15,7 @@
 //! - a save that fails is known to the whole run at the next step's report, and policy decides: stop, or go on;
 //! - what to resume from is decided once, by rank 0, and never silently from scratch when there is something damaged.
 
+mod changed;
 mod load;
 mod resume;
 mod saver;
@@ -23,6 +24,7 @@ mod staging;
 mod state;
 mod watch;
 
+pub(crate) use changed::changed;
 pub use load::{Loaded, Read};
 pub use resume::{Choice, Resume, Resumed};
 pub use saver::{Outcome, Saved, Saver, SaverOptions};

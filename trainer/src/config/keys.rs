@@ -8,7 +8,7 @@ use super::{
     lapse,
     sections::{
         CommMode, Decay, FlopsFormula, LoadProof, MessageFault, Mode, Numbers, OnDamage, OnSaveFailure,
-        Recomputed, Reshard, Resume, ScheduleDialect, Strategy, TransportKind,
+        Recomputed, Reshard, Resume, ScheduleDialect, Strategy, Ties, TransportKind,
     },
 };
 use crate::mesh::MeshShape;
@@ -116,6 +116,7 @@ keys! {
     "parallelism.stages_per_rank" Kind::Whole(0), "stages that each pipeline rank runs; 0, or left out: as few as the schedule takes, or what its file says";
     "parallelism.stage_split" Kind::Split, "layers of each stage; 0 for a first one of the embedding alone, or a last one of the head";
     "parallelism.live_microbatches" Kind::Whole(0), "schedule Auto: so many microbatches' activations at most on a rank; 0: as many as there are pipeline ranks";
+    "parallelism.ties" Kind::Choice(Ties::NAMES), "a parameter that two pipeline ranks use, as a tied embedding is: reject, or sync: both hold it, and exchange its gradient once a step";
     "parallelism.tp_across_nodes" Kind::Flag, "whether a tensor-parallel group may lie on several machines";
     "parallelism.sequence_parallel" Kind::Flag, "whether tensor-parallel ranks keep 1/tp of a microbatch's tokens each between linears, instead of all of them: less memory, 1/tp of the bytes from stage to stage, other bits in exact mode (it is part of the virtual mesh); micro_batch x seq_len must divide";
     "fsdp.strategy" Kind::Choice(Strategy::NAMES), "what data-parallel ranks share out: all (full_shard, shard_grad_op), all within dp_shard ranks (hybrid_shard), nothing (no_shard: DDP); follows from dp_replicate and dp_shard if left out";

@@ -37,8 +37,8 @@ pub use resolve::{Resolved, resolve};
 pub use sections::{
     ActivationCheckpoint, Checkpoint, Comm, CommMode, Config, Data, Debug, Decay, Exact, FlopsFormula, Fsdp,
     LoadProof, LrScheduler, MessageFault, Metrics, Mode, ModelTable, Numbers, OnDamage, OnSaveFailure,
-    Optimizer, Parallelism, Recomputed, Reshard, Resume, ScheduleDialect, StageSplit, Strategy, Training,
-    TransportKind,
+    Optimizer, Parallelism, Recomputed, Reshard, Resume, ScheduleDialect, StageSplit, Strategy, Ties,
+    Training, TransportKind,
 };
 pub use sharding::Sharding;
 

@@ -144,6 +144,7 @@ pub struct Parallelism {
     pub stages_per_rank: u64,
     pub stage_split: StageSplit,
     pub live_microbatches: u64,
+    pub ties: Ties,
     pub tp_across_nodes: bool,
     pub sequence_parallel: bool,
 }
@@ -160,6 +161,7 @@ impl Default for Parallelism {
             stages_per_rank: 0,
             stage_split: StageSplit::Auto,
             live_microbatches: 0,
+            ties: Ties::Reject,
             tp_across_nodes: false,
             sequence_parallel: false,
         }

@@ -95,6 +95,7 @@ impl Place<'_> {
             ("data.folder", format!("{folder}/text")),
             ("checkpoint.root", format!("{folder}/root")),
             ("checkpoint.interval", "0".to_owned()),
+            ("parallelism.ties", "sync".to_owned()),
         ];
         all.extend(settings.iter().cloned());
         let parsed = all.iter().map(|(key, value)| format!("{key}={value}").parse());

@@ -7,7 +7,7 @@ use dcp::store::Root;
 use super::{Job, Observer, observe::Begun};
 use crate::{
     Error, Result,
-    checkpoint::{Choice, Described, Read, Resume, RunState, SaverOptions, SlowSave},
+    checkpoint::{CONFIG, Choice, Described, Read, Resume, RunState, SaverOptions, SlowSave, changed},
     fsdp::State,
     transport::{Group, Purpose},
 };
@@ -116,7 +116,9 @@ fn load(
         })?;
         return Ok(Ok(fresh));
     };
-    for note in resumed.state.check(&fresh)? {
+    let before = resumed.loader.catalog().extra.get(CONFIG);
+    let notes = resumed.state.check(&fresh)?.into_iter().chain(changed(before, &job.config.config)?);
+    for note in notes {
         observer.warn(&note)?;
     }
     let held = state.tensors()?;

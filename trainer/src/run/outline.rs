@@ -1,7 +1,7 @@
 //! [`Outline`]: what a configuration says of a model on a mesh, without data and before any rank: parameters and their
 //! places, stages, the program.
 
-use std::{ops::Range, sync::Arc};
+use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 use fqn::{Registry, baseline};
 use reshard::{Mesh, StageSplit, Stages};
@@ -68,6 +68,7 @@ impl Outline {
             Some(program) => program,
             None => super::program::program(parallelism, shape, config.sharding.gather, &accounts)?,
         };
+        check_ties(&*model, &stages, &program, parallelism.ties)?;
         let split = placed(parallelism, sizes, &program);
         let geometry = config.sharding.data.geometry(mesh)?;
         Ok(Self { family, model, registry, mesh, geometry, split, layers, stages, program, recompute })
@@ -129,6 +130,39 @@ impl Outline {
             |rank| placement.stages_of(rank).into_iter().filter_map(|stage| self.stages.get(stage).cloned());
         (0..self.mesh.pp).map(|rank| parts(rank).flatten().collect()).collect()
     }
+}
+
+/// A parameter on two pipeline ranks is two copies, which stay equal only because their gradients are added: whoever ties knows that it
+/// costs a message between the ends of the pipeline, so it is asked for.
+fn check_ties(
+    model: &dyn Model,
+    stages: &[Range<usize>],
+    program: &Program,
+    ties: config::Ties,
+) -> Result<()> {
+    if ties == config::Ties::Sync {
+        return Ok(());
+    }
+    let placement = &program.table().placement;
+    let mut first: BTreeMap<usize, usize> = BTreeMap::new();
+    for (stage, parts) in stages.iter().enumerate() {
+        let rank = placement.rank_of(stage).unwrap_or(0);
+        for index in model.parts().get(parts.clone()).unwrap_or_default().iter().flat_map(|part| &part.params)
+        {
+            let before = *first.entry(*index).or_insert(rank);
+            let Some(spec) = model.params().get(*index).filter(|_| before != rank) else { continue };
+            let megabytes = spec.shape.iter().product::<i64>() as f64 * 4e-6;
+            return Err(Error::config(format!(
+                "{} is tied: pipeline ranks {before} and {rank} (stage {stage}) both use it, and parallelism.ties is \"reject\"",
+                spec.fqn
+            ))
+            .hint(format!(
+                "parallelism.ties = \"sync\" lets both hold it, with the bits of one process: they exchange its gradient of {megabytes:.1} MB once a \
+                 step, and checkpoints hold it once; or untie it (model.tie_embeddings = false); or take a schedule in a V, whose ends are on one rank"
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn resolved(split: &StageSplit, registry: &Registry, count: usize) -> Result<Stages> {
@@ -209,6 +243,14 @@ mod tests {
         assert_eq!(auto(6, 6).unwrap(), [1; 6]);
         assert_eq!(auto(6, 7).unwrap(), [1, 1, 1, 1, 1, 1, 0]);
         assert_eq!(auto(6, 8).unwrap(), [0, 1, 1, 1, 1, 1, 1, 0]);
+        for (layers, count) in (1..9).flat_map(|layers| (1..=layers + 2).map(move |count| (layers, count))) {
+            let planned = crate::plan::split_as_trained(layers, count).unwrap();
+            let found = auto(i64::try_from(layers).unwrap(), usize::try_from(count).unwrap()).unwrap();
+            assert_eq!(
+                planned, found,
+                "plans are made for what is trained: {layers} layers on {count} stages"
+            );
+        }
         assert_eq!(auto(6, 9).unwrap_err(), "6 layers, embedding and head do not fill 9 stages");
         assert_eq!(sizes(&config::StageSplit::Layers(vec![0, 6]), &registry(6), 2).unwrap(), [0, 6]);
     }

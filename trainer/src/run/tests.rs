@@ -51,9 +51,6 @@ impl Observer for Watcher {
         }
         Ok(())
     }
-    fn saving(&mut self, _: u64, _: Duration) -> Result<()> {
-        Ok(())
-    }
     fn saved(&mut self, saved: &Saved) -> Result<()> {
         self.saved.lock().unwrap().push(saved.clone());
         Ok(())
@@ -62,9 +59,6 @@ impl Observer for Watcher {
         if self.rank == 0 {
             self.warnings.lock().unwrap().push(text.to_owned());
         }
-        Ok(())
-    }
-    fn ended(&mut self, _: &Summary) -> Result<()> {
         Ok(())
     }
     fn speaker(&self) -> Arc<dyn Fn(&str) + Send + Sync> {
@@ -125,6 +119,7 @@ impl Place {
             ("data.folder", format!("{folder}/text")),
             ("checkpoint.root", format!("{folder}/root")),
             ("checkpoint.interval", "2".to_owned()),
+            ("parallelism.ties", "sync".to_owned()),
         ];
         if kind == "llama" {
             all.push(("model.kv_heads", "4".to_owned()));
@@ -240,6 +235,37 @@ fn a_tied_model_trains_alike_on_one_stage_and_on_many() {
     for mesh in ["1x4x1", "2x2x2"] {
         assert_eq!(curve(mesh), alone, "{mesh}");
     }
+}
+
+#[test]
+fn a_parameter_on_two_pipeline_ranks_is_refused_unless_it_is_asked_for() {
+    let with = |more: &[(&str, &str)]| {
+        let settings = [&[("parallelism.mesh", "1x2x1"), ("parallelism.ties", "reject")][..], more].concat();
+        Place::new().job("gpt2", &settings)
+    };
+    let error = with(&[]).unwrap_err();
+    assert_eq!(error.kind(), crate::ErrorKind::Config);
+    let said = error.to_string();
+    assert!(said.contains("is tied: pipeline ranks 0 and 1 (stage 1) both use it"), "{said}");
+    assert!(error.hint_text().unwrap().contains("parallelism.ties = \"sync\""), "{error}");
+    with(&[("parallelism.ties", "sync")]).unwrap();
+    with(&[("parallelism.schedule", "ZBVZeroBubble")]).expect("a V has both ends on one rank");
+    with(&[("parallelism.mesh", "2x1x2")]).unwrap();
+}
+
+#[test]
+fn a_resume_that_changes_what_numbers_depend_on_says_so() {
+    let place = Place::new();
+    place.run(&[("lr_scheduler.decay_steps", "8")]).summary.unwrap();
+    let on = [("training.steps", "6"), ("lr_scheduler.decay_steps", "8"), ("parallelism.mesh", "2x1x1")];
+    let ran = place.run(&on);
+    assert_eq!((ran.summary.is_ok(), ran.warnings), (true, vec![]), "another mesh changes nothing");
+    let on = [&on[1..], &[("training.steps", "8"), ("training.mixed_precision_param", "bfloat16")]].concat();
+    let ran = place.run(&on);
+    ran.summary.unwrap();
+    assert_eq!(ran.warnings.len(), 1);
+    let words = "since the checkpoint, training.mixed_precision_param from \"float32\" to \"bfloat16\"";
+    assert!(ran.warnings[0].starts_with(words), "{:?}", ran.warnings);
 }
 
 #[test]

@@ -184,6 +184,16 @@ choice! {
 }
 
 choice! {
+    /// What becomes of a parameter that two pipeline ranks use, as a tied embedding is.
+    Ties {
+        /// It is refused.
+        Reject = "reject",
+        /// Both hold it, and add their gradients up once a step.
+        Sync = "sync",
+    }
+}
+
+choice! {
     /// Which layers are computed again in backward.
     Recomputed {
         /// None.
