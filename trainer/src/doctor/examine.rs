@@ -1,11 +1,12 @@
 //! [`examine`]: the symptoms that a run shows, each with the figures behind it.
 
+use schedule::StageTimes;
 use serde::Serialize;
 
 use super::Scene;
 use crate::{
     metrics::{Figures, History, MOST_SPREAD},
-    plan,
+    plan::{self, Pipeline},
 };
 
 /// Communication above this share of a step asks for another mesh.
@@ -112,26 +113,41 @@ fn communication(figures: &Figures) -> Option<Finding> {
     Some(finding("communication-bound", said))
 }
 
-/// The measured bubble against the schedule's own, by simulation with what stages took.
+/// The measured bubble against what the schedule has by itself, where its stages take what they took in this run, and where they took alike.
 fn bubble(run: &History, figures: &Figures) -> Option<Finding> {
     let measured = figures.bubble?;
     let schedule = run.fact("run/schedule")?;
     let microbatches: u64 = run.fact("run/microbatches")?.parse().ok()?;
     let ranks: u64 = run.fact("run/mesh")?.split('x').nth(1)?.parse().ok()?;
-    if ranks < 2 {
+    let times: Vec<[f64; 3]> = run.stage_times().into_values().collect();
+    if ranks < 2 || times.is_empty() {
         return None;
     }
-    let own = plan::Pipeline::unit(&schedule, ranks, microbatches).ok()?.bubble.of_total;
+    let stage = |[forward, input, weight]: [f64; 3]| {
+        let of = |seconds: f64| seconds / microbatches.max(1) as f64;
+        StageTimes::new(of(forward), of(input), of(weight))
+    };
+    let mean = |at: usize| times.iter().filter_map(|it| it.get(at)).sum::<f64>() / times.len() as f64;
+    let alike = vec![stage([mean(0), mean(1), mean(2)]); times.len()];
+    let uneven: Vec<StageTimes> = times.iter().copied().map(stage).collect();
+    let idle = |stages: &[StageTimes]| {
+        Some(Pipeline::of_stages(&schedule, (ranks, microbatches), stages).ok()?.of_total)
+    };
+    let (own, even) = (idle(&uneven)?, idle(&alike)?);
     let said = format!(
         "all ranks together are idle {:.0} % of the pipeline's time; {schedule} with {ranks} ranks and {microbatches} \
-         microbatches has {:.0} % by itself",
+         microbatches has {:.0} % by itself with what these stages take, and {:.0} % if all took alike",
         100.0 * measured,
-        100.0 * own
+        100.0 * own,
+        100.0 * even
     );
     if measured > own + MORE_BUBBLE {
-        return Some(finding("slow-though-busy", said + ": the rest is imbalance or waiting for messages"));
+        return Some(finding(
+            "slow-though-busy",
+            said + ": the rest is waiting for messages, or for processors",
+        ));
     }
-    (own > 0.15).then(|| finding("periodic-idle", said + ": more microbatches, or another schedule"))
+    (even > 0.15).then(|| finding("periodic-idle", said + ": more microbatches, or another schedule"))
 }
 
 fn stages(run: &History, figures: &Figures) -> Option<Finding> {
@@ -256,6 +272,27 @@ mod tests {
                 set(it, "loss_metrics/global_avg_loss", 6.0);
             }),
             ["loss-jitter"]
+        );
+    }
+
+    #[test]
+    fn idle_time_that_uneven_stages_explain_is_their_fault_and_not_the_networks() {
+        let uneven = |busy: f64| {
+            shown(move |rank, _, it| {
+                set(it, "pipeline/span(s)", 0.2);
+                set(it, "pipeline/busy(s)", if rank == 1 { 0.2 } else { busy });
+                set(it, &format!("pipeline/stage_{rank}/forward(s)"), if rank == 1 { 0.2 } else { 0.1 });
+            })
+        };
+        assert_eq!(
+            uneven(0.1),
+            ["stage-imbalance"],
+            "a quarter of the time is idle, as one stage takes twice as long"
+        );
+        assert_eq!(
+            uneven(0.02),
+            ["slow-though-busy", "stage-imbalance"],
+            "and this is more than that explains"
         );
     }
 

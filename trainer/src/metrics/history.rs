@@ -151,22 +151,30 @@ impl History {
         (!found.is_empty()).then(|| percentile(&found, 0.5))
     }
 
-    /// What each stage took in a step, by stage: the median of its computations, averaged over the ranks that have it.
+    /// What each stage took in a step, by stage: [`Self::stage_times`], added up.
     #[must_use]
     pub fn stage_seconds(&self) -> BTreeMap<usize, f64> {
-        let mut found: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+        self.stage_times().into_iter().map(|(stage, times)| (stage, times.iter().sum())).collect()
+    }
+
+    /// What forward, gradients of inputs and gradients of weights of each stage took in a step, by stage: medians, averaged over the ranks
+    /// that have it. A backward that was not split counts as gradients of inputs.
+    #[must_use]
+    pub fn stage_times(&self) -> BTreeMap<usize, [f64; 3]> {
+        let mut found: BTreeMap<usize, Vec<[f64; 3]>> = BTreeMap::new();
         for rank in &self.ranks {
             for stage in rank.stages() {
-                let kinds = ["forward", "input_gradients", "weight_gradients"];
-                let seconds = kinds
-                    .iter()
-                    .filter_map(|kind| rank.median(&format!("pipeline/stage_{stage}/{kind}(s)")))
-                    .sum();
-                found.entry(stage).or_default().push(seconds);
+                let of = |kind| rank.median(&format!("pipeline/stage_{stage}/{kind}(s)")).unwrap_or(0.0);
+                let times = ["forward", "input_gradients", "weight_gradients"].map(of);
+                found.entry(stage).or_default().push(times);
             }
         }
-        let mean = |values: Vec<f64>| values.iter().sum::<f64>() / values.len().max(1) as f64;
-        found.into_iter().map(|(stage, values)| (stage, mean(values))).collect()
+        let mean = |all: Vec<[f64; 3]>| {
+            let sum =
+                all.iter().fold([0.0; 3], |sum, one| [sum[0] + one[0], sum[1] + one[1], sum[2] + one[2]]);
+            sum.map(|sum| sum / all.len().max(1) as f64)
+        };
+        found.into_iter().map(|(stage, all)| (stage, mean(all))).collect()
     }
 
     /// Most microbatches of a stage alive at once, by stage.

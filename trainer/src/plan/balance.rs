@@ -90,6 +90,24 @@ impl Balance {
     }
 }
 
+/// The trainer's rule, where no split is given: evenly as long as every stage gets a layer; else embedding and head count as a layer each.
+///
+/// # Errors
+/// As [`split_evenly`].
+pub fn split_as_trained(layers: u64, stages: u64) -> Result<Vec<u64>> {
+    let ends = if layers >= stages { (0, 0) } else { (1, 1) };
+    split_evenly(layers, stages, ends)
+}
+
+/// The split that is given, if it is one of these layers over so many stages; else the trainer's.
+///
+/// # Errors
+/// As [`split_as_trained`].
+pub(super) fn split_or_given(layers: u64, stages: u64, given: Option<&[u64]>) -> Result<Vec<u64>> {
+    let fits = |split: &&[u64]| split.len() as u64 == stages && split.iter().sum::<u64>() == layers;
+    given.filter(fits).map_or_else(|| split_as_trained(layers, stages), |split| Ok(split.to_vec()))
+}
+
 /// TorchTitan's rule: the ends count as so many layers, and the first stages get one more where it does not come out even.
 ///
 /// # Errors

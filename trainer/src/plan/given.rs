@@ -3,7 +3,7 @@
 use super::{Family, ModelFacts, Policy, Recompute, Sizes, Strategy};
 use crate::{
     Error, Result,
-    config::{self, Config, Mode, ModelTable, Reshard},
+    config::{self, Config, Mode, ModelTable, Numbers, Recomputed, Reshard},
 };
 
 /// The model of a resolved configuration.
@@ -35,7 +35,7 @@ pub fn facts(model: &ModelTable) -> Result<ModelFacts> {
     ModelFacts::counted(&model.kind, family, sizes)
 }
 
-/// How a run of this configuration holds numbers: f32 throughout, attention without stored scores.
+/// How a run of this configuration holds numbers; its attention stores no scores.
 #[must_use]
 pub fn policy(config: &Config) -> Policy {
     let keep = match config.fsdp.reshard_after_forward {
@@ -45,15 +45,33 @@ pub fn policy(config: &Config) -> Policy {
         Reshard::Always => false,
         Reshard::Never => true,
     };
+    let bytes = |numbers: Numbers| match numbers {
+        Numbers::Float32 => 4.0,
+        Numbers::Bfloat16 => 2.0,
+    };
     Policy {
-        compute: 4.0,
-        reduce: 4.0,
-        prefetch: 0,
+        compute: bytes(config.training.mixed_precision_param),
+        reduce: bytes(config.training.mixed_precision_reduce),
+        prefetch: u64::from(config.fsdp.prefetch),
         exact: config.training.mode == Mode::Exact,
         scores: false,
-        recompute: Recompute::None,
+        recompute: recompute(config),
         keep,
         sequence: config.parallelism.sequence_parallel,
+    }
+}
+
+fn recompute(config: &Config) -> Recompute {
+    let again = &config.activation_checkpoint;
+    match again.mode {
+        Recomputed::None => Recompute::None,
+        Recomputed::Full => Recompute::Full,
+        Recomputed::Selective => again
+            .selective
+            .parse()
+            .ok()
+            .filter(|each| *each > 0)
+            .map_or(Recompute::Products, Recompute::Every),
     }
 }
 
@@ -72,6 +90,26 @@ pub const fn strategy(config: &Config) -> Strategy {
 mod tests {
     use super::*;
     use crate::model;
+
+    #[test]
+    fn a_configurations_precision_prefetch_and_recomputation_are_planned_with() {
+        let plain = policy(&Config::default());
+        assert_eq!((plain.compute, plain.reduce, plain.prefetch), (4.0, 4.0, 1));
+        assert_eq!((plain.recompute, plain.keep), (Recompute::None, false));
+        let mut config = Config::default();
+        config.training.mixed_precision_param = Numbers::Bfloat16;
+        config.fsdp.prefetch = false;
+        for (mode, selective, recompute) in [
+            (Recomputed::Full, "op", Recompute::Full),
+            (Recomputed::Selective, "op", Recompute::Products),
+            (Recomputed::Selective, "3", Recompute::Every(3)),
+        ] {
+            config.activation_checkpoint.mode = mode;
+            config.activation_checkpoint.selective = selective.to_owned();
+            let found = policy(&config);
+            assert_eq!((found.compute, found.prefetch, found.recompute), (2.0, 0, recompute));
+        }
+    }
 
     /// The built model's own count is the judge.
     #[test]

@@ -8,7 +8,7 @@
 
 use serde::Serialize;
 
-use super::{Cut, ModelFacts, Strategy, quantity};
+use super::{Cut, ModelFacts, Recompute, Strategy, quantity};
 
 /// How a run holds numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -29,31 +29,6 @@ pub struct Policy {
     pub keep: bool,
     /// Whether tokens are cut over tensor ranks between their linears.
     pub sequence: bool,
-}
-
-/// What is computed again on the way back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Recompute {
-    /// Nothing.
-    None,
-    /// Attention's scores.
-    Selective,
-    /// Whole layers: their inputs are all that is stored.
-    Full,
-}
-
-impl std::str::FromStr for Recompute {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "none" => Ok(Self::None),
-            "selective" => Ok(Self::Selective),
-            "full" => Ok(Self::Full),
-            _ => Err(format!("{text:?} is none of none, selective and full")),
-        }
-    }
 }
 
 /// A stage of a rank, as far as its memory goes.
@@ -194,10 +169,18 @@ fn layer_activations(
     let linear = tokens as f64 * dim;
     let scores = 5.0 * model.sizes.heads as f64 * seq as f64 * tokens as f64;
     // What every tensor rank has of all tokens, or of its own where they are cut; and what is of its own heads and neurons.
+    let all = (10.0 * linear, if policy.scores { 24.0 * linear + scores } else { 24.0 * linear });
+    let part = |share: f64, (tokenwise, divided): (f64, f64)| (share * tokenwise, share * divided);
     let (tokenwise, divided) = match recompute {
+        Recompute::None => all,
+        Recompute::Selective => (10.0 * linear, 24.0 * linear),
+        Recompute::Products => part(Recompute::OF_PRODUCTS, (10.0 * linear, 24.0 * linear)),
         Recompute::Full => (2.0 * linear, 0.0),
-        Recompute::None if policy.scores => (10.0 * linear, 24.0 * linear + scores),
-        Recompute::None | Recompute::Selective => (10.0 * linear, 24.0 * linear),
+        Recompute::Every(_) => {
+            let again = recompute.layers_again();
+            let (tokenwise, divided) = part(1.0 - again, all);
+            (tokenwise + again * 2.0 * linear, divided)
+        }
     };
     let tokenwise = if policy.sequence { tokenwise / tp } else { tokenwise };
     (tokenwise + divided / tp) * width
@@ -222,7 +205,8 @@ fn activations(
             share.layers
         ),
     };
-    let again = (policy.recompute == Recompute::Full && share.layers > 0).then(|| Line {
+    let whole = matches!(policy.recompute, Recompute::Full | Recompute::Every(_) | Recompute::Products);
+    let again = (whole && share.layers > 0).then(|| Line {
         what: "a layer computed again",
         bytes: layer_activations(model, cut, policy, tokens, seq, Recompute::None),
         how: "one layer's activations while it goes back".to_owned(),
@@ -332,6 +316,29 @@ mod tests {
             let alone = bytes("8x1x1", recompute, sequence);
             assert!((alone - bytes("8x1x1", recompute, false)).abs() < 1.0, "one rank has all tokens");
         }
+    }
+
+    #[test]
+    fn twice_the_layers_are_twice_the_parameters_and_activations_of_layers() {
+        let with = |layers| {
+            of("1x1x1", Strategy::NoShard, &policy(), Share { layers, first: false, last: false, ..ALONE })
+        };
+        let (one, two) = (with(16), with(32));
+        assert!((two.params - 2.0 * one.params).abs() < 1.0);
+        assert!((line(&two, "activations").bytes - 2.0 * line(&one, "activations").bytes).abs() < 1.0);
+        assert!((line(&two, "master").bytes - 2.0 * line(&one, "master").bytes).abs() < 1.0);
+    }
+
+    #[test]
+    fn what_is_computed_again_is_not_stored_and_half_of_a_layer_is_what_its_products_give() {
+        let stored = |recompute| {
+            let ledger = of("1x1x1", Strategy::NoShard, &Policy { recompute, ..policy() }, ALONE);
+            line(&ledger, "activations").bytes
+        };
+        let (all, none) = (stored(Recompute::None), stored(Recompute::Full));
+        assert!((stored(Recompute::Products) - all / 2.0).abs() < 1.0);
+        assert!((stored(Recompute::Every(2)) - (all + none) / 2.0).abs() < 1.0);
+        assert!((stored(Recompute::Every(1)) - none).abs() < 1.0);
     }
 
     #[test]

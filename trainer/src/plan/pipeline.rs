@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use schedule::{Generator, Shape};
+use schedule::{Generator, Shape, StageTimes, Timing};
 
 use crate::{Place, Result};
 
@@ -94,6 +94,30 @@ impl Pipeline {
         })
     }
 
+    /// The bubble of `schedule` where its stages take what is given, of one microbatch each, and transfers take no time: what is idle because
+    /// of the order and of uneven stages, and not because somebody waits for the network.
+    ///
+    /// # Errors
+    /// `Config` for a schedule or a number that can't be, and for times of another number of stages than the schedule has.
+    pub fn of_stages(
+        schedule: &str,
+        (ranks, microbatches): (u64, u64),
+        stages: &[StageTimes],
+    ) -> Result<Bubble> {
+        let (generator, shape) = shape(schedule, ranks, microbatches)?;
+        let shape = Shape { stages: stages.len(), ..shape };
+        let table = schedule::generate(generator, shape)?;
+        let timing = Timing::of_stages(stages.to_vec(), 0.0);
+        timing.check(table.placement.stages())?;
+        let bubbles = schedule::simulate(&table, &timing)?.bubbles();
+        Ok(Bubble {
+            of_total: bubbles.makespan,
+            of_ideal: bubbles.ideal,
+            of_span: bubbles.longest_rank,
+            formula: None,
+        })
+    }
+
     /// In units of one rank's forward, which input and weight gradients also take; transfers are free.
     ///
     /// # Errors
@@ -131,6 +155,30 @@ mod tests {
             (h2.of_total - 1.0 / 9.0).abs() < 1e-9 && h2.of_span.abs() < 1e-9,
             "the same schedule, two bubbles: {h2:?}"
         );
+    }
+
+    #[test]
+    fn the_gain_of_zero_bubble_falls_with_more_microbatches() {
+        for (microbatches, percent) in [(2, 36.4), (4, 40.0), (8, 22.2), (16, 11.8), (32, 6.1), (64, 3.1)] {
+            let of = |schedule| Pipeline::unit(schedule, 4, microbatches).unwrap().makespan;
+            let gain = 100.0 * (of("1F1B") / of("ZBH1") - 1.0);
+            assert!((gain - percent).abs() < 0.05, "{microbatches} microbatches: {gain} %");
+        }
+    }
+
+    #[test]
+    fn stages_alike_have_the_bubble_of_units_and_a_slow_one_has_more() {
+        let alike = vec![StageTimes::new(2.0, 2.0, 2.0); 4];
+        let found = Pipeline::of_stages("1F1B", (4, 8), &alike).unwrap();
+        assert!((found.of_total - Pipeline::unit("1F1B", 4, 8).unwrap().bubble.of_total).abs() < 1e-9);
+        let mut uneven = alike.clone();
+        uneven[2] = StageTimes::new(4.0, 4.0, 4.0);
+        assert!(Pipeline::of_stages("1F1B", (4, 8), &uneven).unwrap().of_total > found.of_total + 0.15);
+        let folded = Pipeline::of_stages("ZBVZeroBubble", (2, 4), &alike).unwrap();
+        assert!(
+            (folded.of_total - Pipeline::unit("ZBVZeroBubble", 2, 4).unwrap().bubble.of_total).abs() < 1e-9
+        );
+        assert!(Pipeline::of_stages("1F1B", (4, 8), &alike[..3]).is_err());
     }
 
     #[test]

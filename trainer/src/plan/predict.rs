@@ -8,8 +8,8 @@
 use serde::Serialize;
 
 use super::{
-    Axis, Batch, Bubble, Cluster, Costs, Cut, ModelFacts, Pipeline, Policy, Recompute, Strategy,
-    memory::Share, pipeline::stages_of_ranks, split_evenly, traffic,
+    Axis, Batch, Bubble, Cluster, Costs, Cut, ModelFacts, Pipeline, Policy, Strategy, memory::Share,
+    pipeline::stages_of_ranks, split_or_given, traffic,
 };
 use crate::Result;
 
@@ -62,9 +62,10 @@ pub(super) fn timed(
     policy: &Policy,
     (batch, seq): (Batch, u64),
     schedule: &str,
+    split: Option<&[u64]>,
 ) -> Result<Timed> {
     let stages = stages_of_ranks(schedule, cut.pp, batch.microbatches)?;
-    let mut shares = shares(model, &stages)?;
+    let mut shares = shares(model, &stages, split)?;
     let tokens = batch.micro * seq;
     let of = |share: &Share| Work::of(model, cluster, cut, policy, share, (tokens, seq));
     let slowest = shares.iter().map(of).max_by(|a, b| a.total().total_cmp(&b.total())).unwrap_or_default();
@@ -111,8 +112,8 @@ impl Work {
         let tensor = traffic::tensor_parallel(model, cut, policy, share.layers, tokens, 1);
         let seconds = |bytes: f64| bytes / cluster.rate(&group);
         let (there, back, late) = (seconds(tensor.forward), seconds(tensor.input), seconds(tensor.weight));
-        let (again, again_there) =
-            if policy.recompute == Recompute::Full { (forward, there) } else { (0.0, 0.0) };
+        let share_again = policy.recompute.layers_again();
+        let (again, again_there) = (share_again * forward, share_again * there);
         Self {
             forward: forward + there,
             input: input + back + again + again_there,
@@ -126,12 +127,10 @@ impl Work {
     }
 }
 
-/// Layers of each pipeline rank, by the rule that the trainer splits by.
-fn shares(model: &ModelFacts, ranks: &[Vec<usize>]) -> Result<Vec<Share>> {
+/// Layers of each pipeline rank: those that are given, or by the rule that the trainer splits by.
+fn shares(model: &ModelFacts, ranks: &[Vec<usize>], given: Option<&[u64]>) -> Result<Vec<Share>> {
     let stages = ranks.iter().map(Vec::len).sum::<usize>() as u64;
-    let ends = if stages > 1 { (1, 1) } else { (0, 0) };
-    let split = split_evenly(model.sizes.layers, stages, ends)
-        .or_else(|_| split_evenly(model.sizes.layers, stages, (0, 0)))?;
+    let split = split_or_given(model.sizes.layers, stages, given)?;
     let share = |(pp, own): (usize, &Vec<usize>)| Share {
         pp: pp as u64,
         layers: own.iter().filter_map(|stage| split.get(*stage)).sum(),

@@ -57,6 +57,8 @@ pub struct Terms<'a> {
     pub batch: (u64, u64, u64),
     /// How coordinates become ranks.
     pub order: Order,
+    /// Layers of each stage, where they are given; meshes of another number of stages are split by the trainer's rule.
+    pub split: Option<&'a [u64]>,
 }
 
 impl Terms<'_> {
@@ -78,9 +80,16 @@ impl Terms<'_> {
             plain.pp * per_rank,
             (global, micro, self.policy.sequence.then_some(seq)),
         )?;
-        let timed =
-            predict::timed(self.model, self.cluster, &plain, self.policy, (batch, seq), self.schedule)
-                .map_err(|error| said(&error))?;
+        let timed = predict::timed(
+            self.model,
+            self.cluster,
+            &plain,
+            self.policy,
+            (batch, seq),
+            self.schedule,
+            self.split,
+        )
+        .map_err(|error| said(&error))?;
         let cuts = strategies.iter().map(|strategy| Cut::new(mesh, *strategy, self.order, self.cluster));
         Ok(cuts.map(|cut| self.candidate(cut, batch, &timed)).collect())
     }
@@ -192,6 +201,7 @@ mod tests {
             schedule: "1F1B",
             batch: (global, 1, 4096),
             order: Order::DpPpTp,
+            split: None,
         };
         search(&terms, &Strategy::ALL)
     }

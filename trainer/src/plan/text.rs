@@ -265,8 +265,8 @@ impl Report {
         writeln!(
             f,
             "\nassumed: products reach {:.0} % of the card's rate; data-parallel traffic hides behind {:.0} % of computing; \
-             rings; activations {}, attention's scores {}; recompute {}; weights {} B, gradients reduced in {} B; loading data, \
-             the optimizer and saves take no time",
+             rings; activations {}, attention's scores {}; computed again: {}; weights {} B, gradients reduced in {} B; messages are under way while \
+             ranks compute (comm.mode = async); loading data, the optimizer and saves take no time",
             100.0 * self.cluster.efficiency,
             100.0 * self.cluster.overlap,
             match (self.policy.exact, self.policy.sequence) {
@@ -275,7 +275,7 @@ impl Report {
                 (false, false) => "in 10 + 24 / tp s b h bytes a layer",
             },
             if self.policy.scores { "stored" } else { "not stored" },
-            format!("{:?}", self.policy.recompute).to_lowercase(),
+            self.policy.recompute,
             self.policy.compute,
             self.policy.reduce
         )
@@ -299,7 +299,7 @@ fn balance(f: &mut Formatter<'_>, asked: &Closely) -> fmt::Result {
         text
     };
     writeln!(f, "\nlayers of each stage")?;
-    writeln!(f, "  by the trainer's rule, in parameters       {}", line(&asked.even))?;
+    writeln!(f, "  {:<42} {}", format!("{}, in parameters", asked.even_by), line(&asked.even))?;
     let counts: Vec<String> = asked.even.costs.iter().map(|cost| count(*cost)).collect();
     writeln!(f, "      parameters                             {}", counts.join(", "))?;
     writeln!(f, "  by {:<39} {}", asked.balanced_by, line(&asked.balanced))?;

@@ -8,7 +8,7 @@ use std::{
 use clap::Args;
 use trainer::{
     Error, ErrorKind, Result,
-    config::Resolved,
+    config::{Resolved, StageSplit},
     mesh::MeshShape,
     metrics::History,
     plan::{
@@ -152,7 +152,7 @@ struct PolicyOptions {
     /// Weights and activations: f32 or bf16; the masters and moments are f32. f32 with a configuration, else bf16.
     #[arg(long, value_name = "TYPE")]
     dtype: Option<String>,
-    /// What is computed again on the way back: none, selective or full.
+    /// What is computed again on the way back: none, selective (attention's scores), op (all but products), full, or n for every n-th layer.
     #[arg(long, value_name = "WHAT")]
     recompute: Option<Recompute>,
     /// Attention stores its scores (no fused attention).
@@ -301,6 +301,10 @@ impl Plan {
             seq: self.seq_len.or(training.map(|it| it.seq_len)).unwrap_or(4096),
             microbatches: self.microbatches,
             measured: self.measured.as_deref().map(measured).transpose()?,
+            split: parallelism.and_then(|it| match &it.stage_split {
+                StageSplit::Layers(layers) => Some(layers.clone()),
+                StageSplit::Auto => None,
+            }),
             top: self.top.max(1),
             model,
         })
@@ -339,12 +343,12 @@ impl Plan {
         };
         Ok(Policy {
             compute,
-            reduce: 4.0,
+            reduce: given.map_or(4.0, |it| it.reduce),
             prefetch: self.policy.prefetch.or(given.map(|it| it.prefetch)).unwrap_or(1),
             exact: given.is_some_and(|it| it.exact),
             scores: self.policy.scores,
             recompute: self.policy.recompute.or(given.map(|it| it.recompute)).unwrap_or(Recompute::Full),
-            keep: self.policy.keep_gathered,
+            keep: self.policy.keep_gathered || given.is_some_and(|it| it.keep),
             sequence: self.policy.sequence_parallel || given.is_some_and(|it| it.sequence),
         })
     }
