@@ -19,7 +19,7 @@ pub struct Speed {
 /// then the stall. What is not known is left out.
 #[must_use]
 pub fn line(step: &Step, speed: &Speed, resident: u64) -> String {
-    let tflops = speed.tflops.map_or_else(String::new, |tflops| format!("  tflops {tflops:.2}"));
+    let tflops = speed.tflops.map_or_else(String::new, |tflops| format!("  tflops {}", tera(tflops)));
     let mfu = speed.mfu.map_or_else(String::new, |mfu| format!("  mfu {:.2}%", 100.0 * mfu));
     format!(
         "step {:>5}  loss {:>9.6}  grad_norm {:>8.4}  memory {}  tps {}{tflops}{mfu}  ckpt stall {}",
@@ -30,6 +30,11 @@ pub fn line(step: &Step, speed: &Speed, resident: u64) -> String {
         thousands(speed.tps),
         time(step.stall_seconds)
     )
+}
+
+/// Small models on slow processors have thousandths.
+fn tera(tflops: f64) -> String {
+    if tflops < 0.1 { format!("{tflops:.4}") } else { format!("{tflops:.2}") }
 }
 
 fn size(bytes: u64) -> String {

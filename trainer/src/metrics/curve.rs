@@ -155,7 +155,7 @@ mod tests {
         let known = Speed { tps: 16_384.0, tflops: Some(0.008_192), mfu: Some(0.081_92) };
         assert_eq!(
             line(&measured(12, 5.125), &known, 120 << 20),
-            "step    12  loss  5.125000  grad_norm   1.2500  memory 120 MiB  tps 16,384  tflops 0.01  mfu 8.19%  ckpt \
+            "step    12  loss  5.125000  grad_norm   1.2500  memory 120 MiB  tps 16,384  tflops 0.0082  mfu 8.19%  ckpt \
              stall 0.4 ms"
         );
         let unknown = Speed { tps: 16_384.0, tflops: None, mfu: None };
