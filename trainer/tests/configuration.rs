@@ -207,6 +207,11 @@ fn curves_are_compared_to_the_bit() {
     let apart = compare(&[record(1, "40800000"), record(2, "40800000")]);
     assert_eq!(apart.code, Some(1));
     assert!(apart.out.contains("at step 2: 4.0000005 (40800001) and 4 (40800000)"), "{}", apart.out);
+    let shorter = compare(&[record(1, "40800000")]);
+    assert_eq!(shorter.code, Some(1));
+    let words =
+        "one ends with step 2, the other with step 1; the steps that both have are the same, to the bit";
+    assert!(shorter.out.contains(words), "{}", shorter.out);
     assert_eq!(compare(&[]).code, Some(10));
 }
 

@@ -10,7 +10,7 @@ use trainer::{
     launch::{Meeting, Shown},
 };
 
-use crate::verbs::{Schedule, doctor, plan};
+use crate::verbs::{Schedule, doctor, plan, preflight};
 
 /// Train a language model on a mesh of ranks, and launch the ranks.
 #[derive(Debug, Parser)]
@@ -30,6 +30,9 @@ pub(crate) enum Verb {
     /// Check a configuration on this machine, however many ranks it has: all run the first step as threads, on a model shrunk to what
     /// the mesh still divides. Proves that groups, messages, collectives and shapes agree.
     Check(Check),
+    /// Prove on this machine, in seconds, that the whole road holds: four workers train in a pipeline, one is killed, they start again from
+    /// the last checkpoint, another mesh goes on; names, samples and losses are those of one process.
+    Preflight(preflight::Preflight),
     /// Show the configuration that would be used, or all keys.
     Config(Config),
     /// Show which names each stage has, and that together they are all; write the model's baseline.
@@ -142,6 +145,9 @@ pub(crate) struct Stages {
     /// Also show what each pipeline rank does in a step, in order.
     #[arg(long)]
     pub(crate) schedule: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
     /// Write names, shapes and places of the unsplit model to FILE: what `ckpt fqn check` holds a checkpoint to.
     #[arg(long, value_name = "FILE")]
     pub(crate) baseline: Option<PathBuf>,

@@ -36,13 +36,18 @@ pub(super) fn run(options: &Compare) -> Result<u8> {
     let value = |bits: Option<u32>| {
         bits.map_or_else(|| "nothing".to_owned(), |bits| format!("{} ({bits:08x})", f32::from_bits(bits)))
     };
-    super::print(&format!(
-        "different  {} at step {}: {} and {}\n{rest}",
-        options.name,
-        apart.step,
-        value(apart.first),
-        value(apart.second)
-    ))?;
+    let last = |of: &BTreeMap<u64, u32>| of.last_key_value().map_or(0, |(step, _)| *step);
+    // One that was stopped earlier has no other losses, only fewer.
+    let shorter = apart.step > last(&a).min(last(&b));
+    let told = match shorter {
+        true => format!(
+            "one ends with step {}, the other with step {}; the steps that both have are the same, to the bit",
+            last(&a),
+            last(&b)
+        ),
+        false => format!("at step {}: {} and {}", apart.step, value(apart.first), value(apart.second)),
+    };
+    super::print(&format!("different  {} {told}\n{rest}", options.name))?;
     Ok(exit::DIFFERENT.number)
 }
 

@@ -8,6 +8,7 @@ pub(crate) mod doctor;
 mod generate;
 mod launch;
 pub(crate) mod plan;
+pub(crate) mod preflight;
 mod schedule;
 mod stages;
 mod trace;
@@ -34,6 +35,7 @@ pub(crate) fn run(cli: Cli) -> Result<u8> {
         Verb::Generate(options) => generate::run(&options),
         Verb::Schedule { verb } => schedule::run(&verb),
         Verb::Plan(options) => plan::run(&options),
+        Verb::Preflight(options) => preflight::run(&options),
         Verb::Stages(options) => stages::run(&options),
         Verb::Compare(options) => compare::run(&options),
         Verb::Doctor(options) => doctor::run(&options),
