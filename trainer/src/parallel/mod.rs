@@ -8,7 +8,7 @@
 //!                Params ◄─────── gradients ─────── queue, drained by Runtime::weight_gradients
 //! ```
 //!
-//! With sequence parallelism ([`tokens`]) a rank keeps its own tokens alone between linears.
+//! With sequence parallelism ([`Tokens`]) a rank keeps its own tokens alone between linears.
 //!
 //! A part's nodes ask for weights in backward too: whoever runs a part's backward calls `begin` and `end` around it.
 
