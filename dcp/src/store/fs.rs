@@ -119,10 +119,11 @@ pub trait FsFile: fmt::Debug + Send + Sync + 'static {
     /// What the system says.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// Writes some bytes at an offset.
+    /// Writes some bytes at an offset. They may still be on their way when this returns, and are seen by whoever reads this open file all the
+    /// same.
     ///
     /// # Errors
-    /// What the system says.
+    /// What the system says, of these bytes or of earlier ones: what becomes of them is told by a later call, [`Self::fsync`] at the latest.
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<usize>;
 
     /// Asks for the space of `size` bytes ahead of writing them. A file system that cannot do it says nothing.
@@ -131,10 +132,10 @@ pub trait FsFile: fmt::Debug + Send + Sync + 'static {
     /// When the space is not there.
     fn reserve(&self, size: u64) -> io::Result<()>;
 
-    /// Makes content and length durable.
+    /// Makes content and length durable, of everything that was written before.
     ///
     /// # Errors
-    /// What the system says. After an error the content is unknown for good: a second call may succeed without cause.
+    /// What the system says, of writes too that were on their way. After an error the content is unknown for good: a second call may succeed without cause.
     fn fsync(&self) -> io::Result<()>;
 
     /// What the system knows about the file.

@@ -10,6 +10,7 @@
 //! * No name leads out of the root or over a symbolic link (see [`Links`]).
 //! * Unfinished files are called `.staging-<nonce>`, never listed, and removed by [`LocalStore::sweep`] when they are old by the file
 //!   system's own clock.
+//! * Large files go around the page cache where the file system takes that (see `disk`): nothing of the above depends on it.
 //! * Listings are sorted by name. Names that are not UTF-8 or hold control characters cannot be objects, and are left out.
 //!
 //! The `async` functions of [`ObjectStore`](object_store::ObjectStore) do blocking I/O on the calling thread: this crate has no runtime of

@@ -45,7 +45,7 @@ pub(crate) mod traced;
 mod waiter;
 
 pub use blob::{BlobWriter, UPLOADING};
-pub use disk::{DiskFs, Links};
+pub use disk::{DiskFs, GATHERED, Links, gather_at_most};
 pub use error::{Result, Source, StoreError};
 pub use filesystem::{FileSystem, Trust};
 pub use fs::{DirEntry, FileKind, FileStat, Fs, FsFile};

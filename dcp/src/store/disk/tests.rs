@@ -1,13 +1,16 @@
 //! Tests of both ways of opening beneath a root: by the kernel, and segment by segment.
 
 use std::os::unix::fs::symlink;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime};
 
+use super::stat::time;
 use super::*;
 
 /// The same folder, opened both ways.
 fn both(root: &Path) -> [DiskFs; 2] {
     let walking = DiskFs::open(root, Links::Refuse).unwrap();
-    walking.walk.store(true, Ordering::Relaxed);
+    walking.0.walk.store(true, Ordering::Relaxed);
     [DiskFs::open(root, Links::Refuse).unwrap(), walking]
 }
 
