@@ -45,6 +45,8 @@ pub struct RunOptions {
     pub open_files: NonZeroUsize,
     /// Bytes that an open file of the target holds until they are sent: [`crate::store::UPLOADING`] in a bucket, none in a folder.
     pub per_file: u64,
+    /// Bytes that all open files of the target hold together: what [`crate::store::gather_at_most`] says where it is a folder, none in a bucket.
+    pub gathered: u64,
 }
 
 impl Default for RunOptions {
@@ -55,6 +57,7 @@ impl Default for RunOptions {
             verify: Verify::Records,
             open_files: NonZeroUsize::MIN.saturating_add(255),
             per_file: 0,
+            gathered: 0,
         }
     }
 }
@@ -109,8 +112,8 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Divides the bound: up to a half goes to open files where these hold bytes, but for one that there must be; of the rest, each thread
-    /// has `per_thread` bytes of buffers, and up to a half is the cache's. Fewer threads than wanted work where the bound asks for it. No
+    /// Divides the bound: what all files of a folder hold comes off first; up to a half goes to open files where each of these holds bytes, but
+    /// for one that there must be; of the rest, each thread has `per_thread` bytes of buffers, and up to a half is the cache's. Fewer threads than wanted work where the bound asks for it. No
     /// file holds more than the `largest` has.
     pub(crate) fn new(options: &RunOptions, per_thread: u64, largest: u64) -> Result<Self> {
         let least = LEAST_MEMORY.max(per_thread.saturating_mul(2));
@@ -124,7 +127,7 @@ impl Budget {
         let per_file = options.per_file.min(largest);
         let fit = (options.max_memory / 2).checked_div(per_file).unwrap_or(u64::MAX);
         let open_files = usize::try_from(fit).unwrap_or(usize::MAX).clamp(1, options.open_files.get());
-        let uploads = per_file.saturating_mul(open_files as u64);
+        let uploads = per_file.saturating_mul(open_files as u64).saturating_add(options.gathered);
         let rest = options.max_memory.saturating_sub(uploads).max(least);
         let cache = rest / 2;
         let threads = threads_in(rest - cache, per_thread, options.threads);
@@ -151,6 +154,20 @@ mod tests {
     fn as_many_threads_work_as_the_bound_has_room_for_and_one_always() {
         let wanted = NonZeroUsize::new(64).unwrap();
         assert_eq!([0, 9 << 20, 1 << 40].map(|memory| threads_in(memory, 4 << 20, wanted)), [1, 2, 64]);
+    }
+
+    #[test]
+    fn what_the_files_of_a_folder_hold_is_counted_and_takes_from_the_cache() {
+        let threads = NonZeroUsize::new(2).unwrap();
+        let of = |max_memory, gathered| {
+            let options = RunOptions { max_memory, threads, gathered, ..RunOptions::default() };
+            Budget::new(&options, 3 << 20, u64::MAX).unwrap()
+        };
+        let (plain, gathered) = (of(512 << 20, 0), of(512 << 20, 24 << 20));
+        assert_eq!((plain.cache, gathered.cache), (256 << 20, 244 << 20));
+        assert_eq!(gathered.total, (244 + 24 + 2 * 3) << 20);
+        assert_eq!(gathered.open_files, plain.open_files, "no file costs any more than the others");
+        assert!(of(16 << 20, 2 << 20).total <= 16 << 20);
     }
 
     #[test]

@@ -110,6 +110,7 @@ fn one(
     }
     let run = RunOptions {
         max_memory: context.global.max_memory,
+        gathered: write::gathered(&args.target, context.global.max_memory),
         threads: verify::threads(context, &[&source]),
         ..RunOptions::default()
     };

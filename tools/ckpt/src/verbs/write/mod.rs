@@ -122,9 +122,15 @@ fn run_options(context: &Context<'_>, opened: &Opened, target: &target::Target) 
     RunOptions {
         max_memory: context.global.max_memory,
         per_file: store::bytes_of_open_blob(&target.location),
+        gathered: gathered(&target.location, context.global.max_memory),
         threads: verify::threads(context, &[&*opened.source]),
         ..RunOptions::default()
     }
+}
+
+/// Bytes that the files of a folder may hold together while they are written: little of the bound, however small it is.
+pub(crate) fn gathered(location: &str, max_memory: u64) -> u64 {
+    if store::local_path(location).is_some() { store::gather_at_most(max_memory / 8) } else { 0 }
 }
 
 /// A copy of a checkpoint beside itself, in the same layout, is nobody's wish.
