@@ -32,6 +32,9 @@ use crate::{process, repository};
 /// What to measure, and how.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
+    /// Rows to measure, in this order [default: all]
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Row>,
     /// A RAM-backed folder; four times the checkpoint must fit
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
     memory: PathBuf,
@@ -44,12 +47,26 @@ pub(crate) struct Options {
     /// Rounds that count
     #[arg(long, default_value_t = 5)]
     rounds: u32,
-    /// Leave the disk out
-    #[arg(long)]
-    no_disk: bool,
     /// Print all figures as JSON too, on the last line
     #[arg(long)]
     json: bool,
+}
+
+/// A row of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Row {
+    /// In a RAM-backed folder: ours, torch's, and a floor
+    Memory,
+    /// Peak memory under three bounds
+    Bounds,
+    /// What one rank reads that takes columns
+    Share,
+    /// On a disk, durable, beside cat and sync
+    Disk,
+}
+
+impl Row {
+    const ALL: [Self; 4] = [Self::Memory, Self::Bounds, Self::Share, Self::Disk];
 }
 
 /// All figures.
@@ -110,14 +127,21 @@ impl Bench<'_> {
             ["convert", "torch", "source", "--from", "dp=2,tp=2", "--to", "dp=2,tp=2", "--heads", "32"];
         let place = ["--kv-heads", "8", "--place", "**=dp:0,tp:1", "--place", "**.*norm.weight=dp:0"];
         self.measure(&self.ckpt(&self.memory, &[&convert[..], &place].concat()))?;
-        let mut figures = self.in_memory()?;
-        figures.extend(self.bounds()?);
-        self.clear("torch")?;
-        figures.extend(self.share()?);
-        if !self.options.no_disk {
-            figures.extend(self.on_disk()?);
+        let rows = if self.options.only.is_empty() { &Row::ALL[..] } else { &self.options.only };
+        if !rows.contains(&Row::Memory) {
+            self.clear("torch")?;
         }
-        Ok(figures)
+        let figures = rows.iter().map(|row| self.row(*row)).collect::<Result<Vec<_>, Error>>()?;
+        Ok(figures.into_iter().flatten().collect())
+    }
+
+    fn row(&self, row: Row) -> Result<Vec<Figure>, Error> {
+        match row {
+            Row::Memory => self.in_memory(),
+            Row::Bounds => self.bounds(),
+            Row::Share => self.share(),
+            Row::Disk => self.on_disk(),
+        }
     }
 
     fn rounds(&self) -> usize {
