@@ -19,7 +19,7 @@
 //! - weights and optimizer state are named by the FQN of the *unsplit* model and lie where `reshard` lays them, so that
 //!   a checkpoint of any mesh is resumed on any other;
 //! - in exact mode every number is a function of the virtual mesh, never of the real one ([`exact`]);
-//! - unsafe code is in [`torch`] alone; nothing unwinds into C++.
+//! - unsafe code is in [`torch`] alone, and where the NCCL transport calls its library; nothing unwinds into C++.
 #![deny(unsafe_code)]
 
 pub mod checkpoint;

@@ -107,7 +107,8 @@ impl Resume {
         world: &dyn Group,
         decide: impl FnOnce() -> Result<(Root, Choice)>,
     ) -> Result<(Root, Choice)> {
-        let mine = (world.index() == 0).then(decide);
+        // Where the others are imagined, nobody else decides.
+        let mine = (world.index() == 0 || world.imagined()).then(decide);
         let told = match &mine {
             Some(Ok((_, choice))) => Verdict::Chosen(choice.clone()),
             Some(Err(error)) => Verdict::Failed(Failure::of(error)),

@@ -3,7 +3,9 @@
 use fqn::AxisName;
 use reshard::{Divisibility, check_divisibility};
 
-use super::{Config, ConfigError, Mode, ModelTable, Numbers, Parallelism, StageSplit, keys};
+use super::{
+    Config, ConfigError, Device, Mode, ModelTable, Numbers, Parallelism, StageSplit, TransportKind, keys,
+};
 use crate::{
     Error, Result,
     exact::VirtualTp,
@@ -57,6 +59,7 @@ pub(super) fn together(config: &Config) -> Result<()> {
         return contradiction(said.to_owned(), "keep 2 or more, or 0 for all");
     }
     faults(config)?;
+    device(config)?;
     if config.debug.is_virtual() {
         let stages = config.parallelism.mesh.pp as u64 * config.parallelism.stages_per_rank;
         stage::times(&config.debug.virtual_device, usize::try_from(stages).unwrap_or(usize::MAX))?;
@@ -68,6 +71,47 @@ pub(super) fn together(config: &Config) -> Result<()> {
 
 fn contradiction(said: String, hint: &'static str) -> Result<()> {
     Err(ConfigError::Contradiction(said, hint).into())
+}
+
+/// What runs on a GPU, and what carries its tensors.
+fn device(config: &Config) -> Result<()> {
+    let transport = config.comm.transport;
+    let name = transport.name();
+    if config.training.device == Device::Cpu {
+        if transport == TransportKind::Nccl {
+            return contradiction(
+                "comm.transport=nccl with training.device=cpu: NCCL carries tensors of GPUs".to_owned(),
+                "choose training.device=cuda, or comm.transport=gloo",
+            );
+        }
+        return Ok(());
+    }
+    if !matches!(transport, TransportKind::Nccl | TransportKind::Auto) {
+        return contradiction(
+            format!("comm.transport={name} with training.device=cuda: it carries tensors of processors"),
+            "leave comm.transport out, or choose nccl",
+        );
+    }
+    if config.debug.is_virtual() {
+        return contradiction(
+            "debug.virtual_device with training.device=cuda: imagined devices compute nothing".to_owned(),
+            "leave training.device out",
+        );
+    }
+    if config.training.mode == Mode::Exact {
+        return contradiction(
+            "training.mode=exact with training.device=cuda: that its bits are the same on every mesh is proven on processors only"
+                .to_owned(),
+            "choose training.mode=fast",
+        );
+    }
+    if config.optimizer.fused {
+        return contradiction(
+            "optimizer.fused=true with training.device=cuda: the call of torch's fused AdamW is for processors only".to_owned(),
+            "leave optimizer.fused out",
+        );
+    }
+    Ok(())
 }
 
 /// Faults on purpose are meant for ranks that exist.

@@ -7,8 +7,8 @@ use dcp::codec::Codecs;
 use super::{
     lapse,
     sections::{
-        CommMode, Decay, FlopsFormula, LoadProof, MessageFault, Mode, Numbers, OnDamage, OnSaveFailure,
-        Recomputed, Reshard, Resume, ScheduleDialect, Strategy, Ties, TransportKind,
+        CommMode, Decay, Device, FlopsFormula, LoadProof, MessageFault, Mode, Numbers, OnDamage,
+        OnSaveFailure, Recomputed, Reshard, Resume, ScheduleDialect, Strategy, Ties, TransportKind,
     },
 };
 use crate::mesh::MeshShape;
@@ -104,6 +104,7 @@ keys! {
     "training.seed" Kind::Whole(0), "of the initial weights, dropout and the order of samples";
     "training.max_norm" Kind::Number(0.0, ANY), "gradients are scaled down to this norm; 0 leaves them";
     "training.mode" Kind::Choice(Mode::NAMES), "exact: the same bits on every mesh; fast: sums in any order, so that losses on two meshes agree to 1e-5 at first";
+    "training.device" Kind::Choice(Device::NAMES), "where weights lie and products are computed: cpu, or cuda: the GPU whose number is the rank's on its machine; cuda needs comm.transport=nccl and training.mode=fast";
     "training.mixed_precision_param" Kind::Choice(Numbers::NAMES), "what weights are gathered in and products computed on; masters, moments and weight gradients are float32 in any case";
     "training.mixed_precision_reduce" Kind::Choice(Numbers::NAMES), "what gradients are exchanged in (they are summed in float32); bfloat16 in fast mode only";
     "exact.virtual_tp" Kind::Whole(1), "virtual tensor-parallel ranks of exact mode; the mesh's tp if left out, so set it where meshes will change";
@@ -145,7 +146,7 @@ keys! {
     "metrics.flops_per_token" Kind::Number(0.0, ANY), "operations of a token, where no formula fits; 0: by the formula";
     "metrics.trace_first" Kind::Whole(0), "first step that is traced, to metrics.folder/trace; 0: none is";
     "metrics.trace_steps" Kind::Whole(1), "how many steps are traced";
-    "comm.transport" Kind::Choice(TransportKind::NAMES), "auto: gloo among processes, threads within one";
+    "comm.transport" Kind::Choice(TransportKind::NAMES), "auto: among processes gloo, or nccl for training.device=cuda; threads within one (local); fake: rank 0 alone, the others imagined, which trains nothing (see ckpt-train check --rank)";
     "comm.mode" Kind::Choice(CommMode::NAMES), "async: a message is under way while its sender goes on; sync: a send waits until it is taken";
     "comm.buffers" Kind::Whole(1), "messages of a rank that may be under way in async mode before a send waits";
     "comm.start_timeout" Kind::Time, "how long ranks wait for each other from the start to the end of the first step";

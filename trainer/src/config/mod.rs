@@ -35,10 +35,10 @@ pub use overrides::{Override, dotted};
 pub use print::{Difference, differences};
 pub use resolve::{Resolved, resolve};
 pub use sections::{
-    ActivationCheckpoint, Checkpoint, Comm, CommMode, Config, Data, Debug, Decay, Exact, FlopsFormula, Fsdp,
-    LoadProof, LrScheduler, MessageFault, Metrics, Mode, ModelTable, Numbers, OnDamage, OnSaveFailure,
-    Optimizer, Parallelism, Recomputed, Reshard, Resume, ScheduleDialect, StageSplit, Strategy, Ties,
-    Training, TransportKind,
+    ActivationCheckpoint, Checkpoint, Comm, CommMode, Config, Data, Debug, Decay, Device, Exact,
+    FlopsFormula, Fsdp, LoadProof, LrScheduler, MessageFault, Metrics, Mode, ModelTable, Numbers, OnDamage,
+    OnSaveFailure, Optimizer, Parallelism, Recomputed, Reshard, Resume, ScheduleDialect, StageSplit,
+    Strategy, Ties, Training, TransportKind,
 };
 pub use sharding::Sharding;
 

@@ -100,6 +100,7 @@ pub struct Training {
     pub seed: u64,
     pub max_norm: f64,
     pub mode: Mode,
+    pub device: Device,
     pub mixed_precision_param: Numbers,
     pub mixed_precision_reduce: Numbers,
 }
@@ -115,6 +116,7 @@ impl Default for Training {
             seed: 0,
             max_norm: 1.0,
             mode: Mode::Exact,
+            device: Device::Cpu,
             mixed_precision_param: Numbers::Float32,
             mixed_precision_reduce: Numbers::Float32,
         }

@@ -383,6 +383,24 @@ proptest! {
 }
 
 #[test]
+fn what_can_not_run_on_a_gpu_or_be_carried_is_refused_by_name() {
+    let gpu = ["training.device=cuda", "training.mode=fast"];
+    given(BASE, &gpu).unwrap();
+    given(BASE, &[&gpu[..], &["comm.transport=nccl"]].concat()).unwrap();
+    for (settings, words) in [
+        (vec!["comm.transport=nccl"], "NCCL carries tensors of GPUs"),
+        (vec!["training.device=cuda"], "proven on processors only"),
+        ([&gpu[..], &["comm.transport=gloo"]].concat(), "comm.transport=gloo with training.device=cuda"),
+        ([&gpu[..], &["comm.transport=local"]].concat(), "comm.transport=local with training.device=cuda"),
+        ([&gpu[..], &["optimizer.fused=true"]].concat(), "optimizer.fused=true with training.device=cuda"),
+        ([&gpu[..], &["debug.virtual_device=F=1,I=1,W=1"]].concat(), "imagined devices compute nothing"),
+    ] {
+        let error = given(BASE, &settings).unwrap_err();
+        assert!(error.to_string().contains(words) && error.hint_text().is_some(), "{settings:?}: {error:?}");
+    }
+}
+
+#[test]
 fn the_articles_impossible_configurations_are_refused_with_what_can_be() {
     let model = "data.folder = \"text\"\nmodel = { kind = \"llama\", dim = 128, layers = 24, heads = 64, kv_heads = 8, head_dim = 16, ffn = 192, vocab = 240 }\n";
     // Three stages interleaved on three ranks: each needs two.

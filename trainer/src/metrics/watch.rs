@@ -16,7 +16,7 @@ use std::{
 };
 
 use schedule::Action;
-use tch::Tensor;
+use tch::{Device, Tensor};
 
 use super::{Clock, Pace, Span};
 use crate::{
@@ -111,9 +111,17 @@ impl Transport for Watched<'_> {
         self.transport.size()
     }
 
+    fn device(&self) -> Device {
+        self.transport.device()
+    }
+
     fn group(&self, name: &str, members: &[usize]) -> Result<Rc<dyn Group>> {
         let group = self.transport.group(name, members)?;
         Ok(Rc::new(WatchedGroup { group, watch: Rc::clone(&self.watch) }))
+    }
+
+    fn link(&self, pairs: &[(usize, usize)]) -> Result<()> {
+        self.transport.link(pairs)
     }
 
     fn send(&self, to: usize, header: &Header, tensors: &[Tensor]) -> Result<()> {
@@ -166,6 +174,10 @@ impl Group for WatchedGroup {
 
     fn size(&self) -> usize {
         self.group.size()
+    }
+
+    fn imagined(&self) -> bool {
+        self.group.imagined()
     }
 
     fn all_gather(&self, purpose: &Purpose, mine: &Tensor, shapes: &[Vec<i64>]) -> Result<Vec<Tensor>> {

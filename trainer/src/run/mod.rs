@@ -4,7 +4,7 @@
 //!  Job (the same on every rank, pure): model, placements, stages, program, batches, data
 //!    └─ train_rank, once per rank ─► groups ─► shards ─► resume ─┬─► step ─► report ─► update ─► save … ─► close
 //!                                                                └── again
-//!  launch (processes, gloo) or threads (local) give each rank its transport
+//!  launch (processes: gloo, nccl) or threads (local) give each rank its transport
 //! ```
 //!
 //! Invariants: ranks compare their configuration before they do anything; everything that decides how a run goes on
@@ -14,6 +14,7 @@
 mod batches;
 mod begin;
 mod check;
+mod device;
 mod faults;
 mod job;
 mod observe;

@@ -1,7 +1,11 @@
 //! [`Outline`]: what a configuration says of a model on a mesh, without data and before any rank: parameters and their
 //! places, stages, the program.
 
-use std::{collections::BTreeMap, ops::Range, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+    sync::Arc,
+};
 
 use fqn::{Registry, baseline};
 use reshard::{Mesh, StageSplit, Stages};
@@ -11,7 +15,7 @@ use super::job::positive;
 use crate::{
     Error, Place, Result,
     config::{self, Resolved},
-    mesh::MeshShape,
+    mesh::{Coordinates, MeshShape},
     model::{Family, Model},
     placement,
     stage::{self, Account, Recompute, Which},
@@ -121,6 +125,19 @@ impl Outline {
              activation_checkpoint.queue=true, which keeps the inputs of linear layers from I to W, or checkpoint fewer layers",
             shares.collect::<Vec<_>>().join(", ")
         ))
+    }
+
+    /// The pairs of ranks that exchange messages in a step, in order: the same on every rank.
+    pub(super) fn neighbours(&self) -> Vec<(usize, usize)> {
+        let table = self.program.table();
+        let rank_of = |stage: usize| table.placement.rank_of(stage);
+        let on_pp = (1..table.stages()).filter_map(|stage| Some((rank_of(stage - 1)?, rank_of(stage)?)));
+        let on_pp: BTreeSet<_> = on_pp.filter(|(a, b)| a != b).map(|(a, b)| (a.min(b), a.max(b))).collect();
+        let MeshShape { dp, tp, .. } = self.mesh;
+        let places = (0..dp).flat_map(|dp| (0..tp).map(move |tp| (dp, tp)));
+        let rank = |pp, (dp, tp): (usize, usize)| self.mesh.rank(Coordinates { dp, pp, tp });
+        let pairs = places.flat_map(|at| on_pp.iter().map(move |(a, b)| (rank(*a, at), rank(*b, at))));
+        pairs.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// The parts that each pipeline rank runs.

@@ -106,6 +106,7 @@ impl<'a> Rank<'a> {
         if job.outline.mesh.tp > 1 && !job.config.config.parallelism.tp_across_nodes {
             NodeMap::gather(&*world, job.outline.mesh)?.check()?;
         }
+        transport.link(&job.outline.neighbours())?;
         let group = |name, axis| transport.group(name, &job.outline.mesh.group(at, axis));
         let (mesh, data, training) =
             (job.outline.mesh, job.config.sharding.data, &job.config.config.training);
@@ -127,7 +128,7 @@ impl<'a> Rank<'a> {
             compute: precision(training.mixed_precision_param),
             reduce: precision(training.mixed_precision_reduce),
             microbatches: usize::try_from(job.config.batches.microbatches).unwrap_or(usize::MAX),
-            device: tch::Device::Cpu,
+            device: transport.device(),
             groups: Groups { world: Rc::clone(&world), shard, replicate, pp },
         })?);
         let params = Rc::clone(&state) as Rc<dyn Params>;
@@ -266,7 +267,7 @@ impl<'a> Rank<'a> {
         let wants =
             Wants { tokens: stages.iter().any(Stage::is_first), targets: stages.iter().any(Stage::is_last) };
         let reading = Instant::now();
-        let batches = job.batches(self.run.cursor, self.at.dp, wants)?;
+        let batches = job.batches(self.run.cursor, self.at.dp, wants, self.transport.device())?;
         self.reading = reading.elapsed();
         let peers = job.outline.mesh.group(self.at, Axis::Pp);
         let links = Links {

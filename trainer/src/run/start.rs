@@ -1,12 +1,12 @@
 //! [`train`]: from a configuration and the ranks that were found to a run.
 
-use super::{Job, Recording, Summary, Terms, job::positive, rehearsal, run_rank, run_threads};
+use super::{Job, Recording, Summary, Terms, device, job::positive, rehearsal, run_rank, run_threads};
 use crate::{
     Error, Result,
-    config::{Comm, CommMode, Debug, MessageFault, Resolved, TransportKind, check_world},
+    config::{self, Comm, CommMode, Debug, MessageFault, Resolved, TransportKind, check_world},
     launch,
     rehearsal::Rehearsal,
-    transport::{self, Fault, Limits, Tamper, Transport, gloo},
+    transport::{self, Fault, Limits, ProcessTransport, Tamper, Transport, gloo, nccl},
 };
 
 /// Trains as the configuration says: as one rank of many processes, or as all ranks in this one.
@@ -19,12 +19,12 @@ pub fn train(config: Resolved, ranks: &launch::Ranks, terms: &Terms) -> Result<S
             "debug.virtual_device is set: such a run is rehearsed, and trains nothing",
         ));
     }
-    let (limits, gloo) = means(&config, ranks, terms)?;
+    let (limits, way) = means(&config, ranks, terms)?;
     let job = Job::new(config)?;
-    if !gloo {
+    let Some(way) = way else {
         return run_threads(&job, &limits, terms, |rank| Ok(Recording::new(&job, rank)));
-    }
-    let transport = gloo::rendezvous(&place(ranks)?, &limits)?;
+    };
+    let transport = join(way, ranks, &limits)?;
     let ended = run_rank(&job, &transport, &mut Recording::new(&job, ranks.rank), terms);
     if let Err(error) = &ended {
         transport.abort(error);
@@ -37,37 +37,64 @@ pub fn train(config: Resolved, ranks: &launch::Ranks, terms: &Terms) -> Result<S
 /// # Errors
 /// As [`train`].
 pub fn rehearse(config: &Resolved, ranks: &launch::Ranks, terms: &Terms) -> Result<Rehearsal> {
-    let (limits, gloo) = means(config, ranks, terms)?;
+    let (limits, way) = means(config, ranks, terms)?;
     let plan = rehearsal::plan(config)?;
-    if !gloo {
-        return plan.in_threads(&limits);
-    }
-    let transport = gloo::rendezvous(&place(ranks)?, &limits)?;
+    let Some(way) = way else { return plan.in_threads(&limits) };
+    let transport = join(way, ranks, &limits)?;
     let ended = plan.run(&transport).inspect_err(|error| transport.abort(error));
     ended.map_err(|error| error.at(format!("rank {}", ranks.rank)))
 }
 
-/// The limits of the transport, and whether it is gloo; else ranks are threads.
-fn means(config: &Resolved, ranks: &launch::Ranks, terms: &Terms) -> Result<(Limits, bool)> {
+/// How processes reach each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Gloo,
+    Nccl,
+}
+
+fn join(way: Way, ranks: &launch::Ranks, limits: &Limits) -> Result<ProcessTransport> {
+    let place = place(ranks)?;
+    match way {
+        Way::Gloo => gloo::rendezvous(&place, limits),
+        Way::Nccl => {
+            device::check(ranks)?;
+            nccl::rendezvous(&place, limits, ranks.local_rank)
+        }
+    }
+}
+
+/// The limits of the transport, and how processes reach each other; none where ranks are threads.
+fn means(config: &Resolved, ranks: &launch::Ranks, terms: &Terms) -> Result<(Limits, Option<Way>)> {
     let values = &config.config;
     let (comm, mesh) = (&values.comm, values.parallelism.mesh);
     let limits = limits(comm, &values.debug, terms.restart)?;
-    let gloo = match comm.transport {
-        TransportKind::Gloo => true,
-        TransportKind::Local => false,
-        TransportKind::Auto => ranks.world > 1,
+    let on_gpu = values.training.device == config::Device::Cuda;
+    let way = match comm.transport {
+        TransportKind::Gloo => Some(Way::Gloo),
+        TransportKind::Nccl => Some(Way::Nccl),
+        TransportKind::Auto if on_gpu => Some(Way::Nccl),
+        TransportKind::Auto => (ranks.world > 1).then_some(Way::Gloo),
+        TransportKind::Local => None,
+        TransportKind::Fake => {
+            return Err(Error::config(
+                "comm.transport=fake: one rank whose peers are imagined trains nothing",
+            )
+            .hint(
+                "`ckpt-train check --rank 0` says what the rank takes; leave comm.transport out to train",
+            ));
+        }
     };
-    if !gloo && ranks.world > 1 {
+    if way.is_none() && ranks.world > 1 {
         return Err(Error::config(format!(
             "comm.transport is \"local\", but {} processes were started: each would train by itself",
             ranks.world
         ))
         .hint("start one process, or set comm.transport to \"gloo\""));
     }
-    if gloo {
+    if way.is_some() {
         check_world(mesh, ranks.world)?;
     }
-    Ok((limits, gloo))
+    Ok((limits, way))
 }
 
 pub(super) fn limits(comm: &Comm, debug: &Debug, restart: u64) -> Result<Limits> {
@@ -101,13 +128,13 @@ fn tamper(debug: &Debug) -> Result<Option<Tamper>> {
     Ok(Some(Tamper { rank, step: debug.message_step, fault }))
 }
 
-fn place(ranks: &launch::Ranks) -> Result<gloo::Ranks> {
+fn place(ranks: &launch::Ranks) -> Result<transport::Ranks> {
     let (master_addr, master_port) = match &ranks.master {
         Some((address, port)) => (address.clone(), *port),
         None if ranks.world == 1 => ("127.0.0.1".to_owned(), 0),
         None => return Err(Error::config("no MASTER_ADDR and MASTER_PORT say where the ranks meet")),
     };
-    Ok(gloo::Ranks {
+    Ok(transport::Ranks {
         rank: ranks.rank,
         world: ranks.world,
         master_addr,

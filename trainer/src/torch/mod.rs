@@ -1,7 +1,7 @@
 //! What `tch` does not offer: of libtorch by a small C++ shim (`cpp/`), safe functions over it, one module per shim file;
 //! and attention by the processor's own instructions.
 //!
-//! Invariants: these modules alone contain unsafe code; every function of the shim catches what C++ throws and returns a
+//! Invariants: these modules, and the NCCL transport's calls of its library, alone contain unsafe code; every function of the shim catches what C++ throws and returns a
 //! status and a text; nothing unwinds from Rust into C++; a tensor that C++ works on is held until the work is done.
 
 pub mod attention;

@@ -35,24 +35,25 @@ fn fits(header: &Header, tensors: &[Tensor]) -> bool {
             .all(|(shape, tensor)| *shape == tensor.size() && tensor.kind() == header.dtype)
 }
 
-/// Whether the tensors of a message are what its header says, and can be sent.
-pub(crate) fn message(header: &Header, tensors: &[Tensor]) -> Outcome<()> {
+/// Whether the tensors of a message are what its header says, and lie on `device`.
+pub(crate) fn message(header: &Header, tensors: &[Tensor], device: Device) -> Outcome<()> {
     if fits(header, tensors) && DTYPES.contains(&header.dtype) {
-        return on_cpu(tensors);
+        return tensors.iter().try_for_each(|tensor| placed("a message", tensor, device));
     }
     let given: Vec<_> = tensors.iter().map(describe).collect();
     Err(Failure::Misuse(format!("a message says {header}, and its tensors are {given:?}")))
 }
 
-/// Whether a transport of this machine's memory can read the tensors.
-fn on_cpu(tensors: &[Tensor]) -> Outcome<()> {
-    let elsewhere = tensors.iter().find(|tensor| tensor.device() != Device::Cpu);
-    elsewhere.map_or(Ok(()), |tensor| {
-        let device = tensor.device();
-        Err(Failure::Misuse(format!(
-            "a tensor is on {device:?}, and this transport carries tensors of the CPU: move it, or choose nccl"
-        )))
-    })
+/// Whether a tensor lies where the transport can read it.
+pub(crate) fn placed(what: &str, tensor: &Tensor, device: Device) -> Outcome<()> {
+    let found = tensor.device();
+    if found == device {
+        return Ok(());
+    }
+    Err(Failure::Misuse(format!(
+        "{what}: a tensor is on {found:?}, and this transport carries tensors of {device:?}: move it, or choose another \
+         transport (gloo carries those of processors, nccl those of GPUs)"
+    )))
 }
 
 /// A peer that a message can go to.

@@ -1,5 +1,6 @@
 //! What every transport must do, as cases that run on any of them: each rank of a world runs the same function, and all
-//! must come back without an error.
+//! must come back without an error. Messages go between any two ranks: who runs the cases on a transport that wants to be told
+//! announces all pairs before, by [`Transport::link`].
 //!
 //! Invariants: a case owns its world (the failures among them leave it broken); a case that is about time says which
 //! limits it needs; nothing here knows which transport it runs on.

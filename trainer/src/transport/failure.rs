@@ -36,6 +36,9 @@ pub(crate) enum Failure {
     /// Bytes that are no message of ours.
     #[error("rank {to} got from rank {from} what is no message: {why}")]
     Garbled { from: usize, to: usize, why: String },
+    /// Ranks that wait for each other, or for what never comes.
+    #[error("{0}")]
+    Standstill(String),
     /// A call that contradicts itself.
     #[error("{0}")]
     Misuse(String),
@@ -113,7 +116,9 @@ impl fmt::Display for Missing {
 impl Failure {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::Late { .. } | Self::Gone { .. } | Self::Broken { .. } => ErrorKind::Peer,
+            Self::Late { .. } | Self::Gone { .. } | Self::Broken { .. } | Self::Standstill(_) => {
+                ErrorKind::Peer
+            }
             Self::Header { .. }
             | Self::Cut { .. }
             | Self::Diverged { .. }
@@ -135,6 +140,9 @@ impl Failure {
             Self::Header { .. } | Self::Cut { .. } => {
                 Some("the network or the sender lost something: start again from the last checkpoint")
             }
+            Self::Standstill(_) => Some(
+                "the ranks' programs do not fit together: see the cells that are named (ckpt-train stages --schedule), and comm.mode and comm.buffers",
+            ),
             Self::Broken { .. } => Some("the cause is in the log of the rank that failed first"),
             Self::Address { hint, .. } => Some(hint),
             _ => None,

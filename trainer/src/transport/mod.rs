@@ -21,22 +21,26 @@
 mod check;
 pub mod conformance;
 mod failure;
+pub mod fake;
 mod gathering;
 pub mod gloo;
 mod limits;
 pub mod local;
+pub mod nccl;
+mod processes;
 mod scene;
 mod tamper;
 mod traffic;
 
 use std::{fmt, rc::Rc};
 
-use tch::{Kind as Dtype, Tensor};
+use tch::{Device, Kind as Dtype, Tensor};
 
 use crate::Result;
 
 pub use gathering::Gathering;
 pub use limits::{Limits, Mode};
+pub use processes::{ProcessTransport, Ranks};
 pub use tamper::{Fault, Tamper};
 pub use traffic::{Count, Traffic};
 
@@ -103,11 +107,27 @@ pub trait Transport {
     /// Number of ranks.
     fn size(&self) -> usize;
 
+    /// Where the tensors that it carries must lie: the device of this rank.
+    fn device(&self) -> Device {
+        Device::Cpu
+    }
+
     /// A group of `members` (ascending, this rank among them). All members call it, for all their groups in the same order.
     ///
     /// # Errors
     /// `Peer` when a member does not arrive in time.
     fn group(&self, name: &str, members: &[usize]) -> Result<Rc<dyn Group>>;
+
+    /// Says between which ranks messages will pass, before the first of them: every rank says the same pairs in the same order.
+    /// A transport that needs a connection for each makes them now, as making them when they are first needed would make two
+    /// ranks wait for each other; others need not be told.
+    ///
+    /// # Errors
+    /// `Peer` when one of this rank's peers does not come in time.
+    fn link(&self, pairs: &[(usize, usize)]) -> Result<()> {
+        let _ = pairs;
+        Ok(())
+    }
 
     /// Hands tensors to rank `to`. Returns as [`Mode`] says; the tensors are not changed by anyone until
     /// [`Transport::flush`].
@@ -160,6 +180,11 @@ pub trait Group {
 
     /// Number of members.
     fn size(&self) -> usize;
+
+    /// Whether the other members are imagined: what they answer is of the due shape and means nothing.
+    fn imagined(&self) -> bool {
+        false
+    }
 
     /// Everyone's tensor (of a dtype of [`DTYPES`], contiguous), in order of position. `shapes` are those of all members; an empty one
     /// is fine.

@@ -134,12 +134,26 @@ choice! {
 choice! {
     /// Transports.
     TransportKind {
-        /// `gloo` where there are several processes, else `local`.
+        /// Among processes `gloo`, or `nccl` for tensors on GPUs; within one `local`.
         Auto = "auto",
         /// Ranks are threads of this process.
         Local = "local",
         /// Ranks are processes; libtorch's gloo carries the tensors.
         Gloo = "gloo",
+        /// Ranks are processes with a GPU each; NCCL carries the tensors.
+        Nccl = "nccl",
+        /// This process is one rank, and the others are imagined: nothing is trained.
+        Fake = "fake",
+    }
+}
+
+choice! {
+    /// Where weights and batches lie, and products are computed.
+    Device {
+        /// Memory of the machine; its processors.
+        Cpu = "cpu",
+        /// The GPU whose number is that of the rank on its machine.
+        Cuda = "cuda",
     }
 }
 

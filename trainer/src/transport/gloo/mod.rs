@@ -1,291 +1,109 @@
-//! Processes as ranks, over libtorch's own gloo.
+//! Processes as ranks, all over libtorch's own gloo: for tensors in the memory of processors.
 //!
-//! A message is a header of fixed size under its own tag, then its tensors, one each: the receiver posts a buffer for a
-//! tensor only after it has compared the header, as gloo ends the process on a message that is longer than its buffer.
-//! gloo's sends are rendezvous: they end when the receiver takes. So [`send`](Transport::send) begins them, keeps tensors
-//! and works until they are taken, and waits for the oldest message when there is no room for more, as `Mode` and
-//! `Limits::buffers` say; two ranks that both send more than that to each other before either receives wait until their
-//! time limit. gloo takes a message that is shorter than its buffer without a word: see `wire::tail`.
-//!
-//! Invariants: tensors are kept until the send is over; a group is connected when it is made, never at first use; each
-//! start of a run has its own keys in the store; after a failure this rank's connections are closed, so that its peers err
-//! at once (see `core`), and its error tells the cause as far as the marks in the store do (see `marks`).
+//! gloo's sends are rendezvous: they end when the receiver takes. So a message is begun, and its tensors and works are kept
+//! until they are taken; two ranks that both send more to each other than may be under way before either receives wait until
+//! their time limit. gloo ends the process on a message that is longer than its buffer, which is why sizes are agreed on
+//! before (see `processes`), and takes one that is shorter without a word: see `processes::wire::tail`.
 
-mod call;
-mod core;
-mod frame;
-mod group;
-mod join;
-mod marks;
-mod wire;
+use std::{rc::Rc, time::Duration};
 
-use std::{
-    cell::RefCell,
-    collections::BTreeMap,
-    fmt,
-    rc::Rc,
-    time::{Duration, Instant},
-};
+use tch::{Device, Tensor};
 
-use tch::{Device, Kind as Dtype, Tensor};
-
-pub use self::join::{Ranks, rendezvous};
-use self::{
-    core::{Core, Sent, Slot},
-    group::GlooGroup,
-    marks::Wait,
-};
+pub use super::processes::{ProcessTransport, Ranks};
 use super::{
-    Group, Header, Traffic, Transport, check,
-    failure::{Failure, Order, Outcome},
-    tamper::Parcel,
+    Limits,
+    failure::Outcome,
+    processes::{self, Carried, Carrier, Core, Lane, Meeting, Pending, Post, Slot},
 };
 use crate::{
     Result,
-    torch::c10d::{C10dError, ProcessGroup},
+    torch::c10d::{C10dError, ProcessGroup, Status, Work},
 };
 
-const HEADER_TAG: i32 = 1;
-const SHAPES_TAG: i32 = 2;
+/// Under which tensors go; labels have others.
 const TENSOR_TAG: i32 = 3;
 
-/// One rank of a run of many processes. Made by [`rendezvous`].
-pub struct GlooTransport {
-    core: Rc<Core>,
-    /// Connections for messages; none in a world of one.
-    peers: Option<Slot>,
-    /// How often each group has been asked for, so that asking again makes another one.
-    asked: RefCell<BTreeMap<String, usize>>,
+/// Joins all ranks of a run, data over gloo.
+///
+/// # Errors
+/// `Peer` naming the ranks that did not come within `limits.start`, `Io` for a taken port or an address that nothing
+/// answers at.
+pub fn rendezvous(ranks: &Ranks, limits: &Limits) -> Result<ProcessTransport> {
+    processes::rendezvous(ranks, limits, Box::new(Gloo))
 }
 
-impl GlooTransport {
-    fn connected(core: Rc<Core>, limit: Duration) -> Outcome<Self> {
-        let members: Vec<_> = (0..core.world).collect();
-        let peers = match core.world {
-            1 => None,
-            _ => Some(
-                core.connect("messages", &members, core.rank, limit).inspect_err(|error| core.fail(error))?,
-            ),
+/// Carries data over the connections that carry control.
+struct Gloo;
+
+struct Connections(Slot);
+
+impl Connections {
+    fn begin(&self, act: impl FnOnce(&ProcessGroup) -> Carried<Work>) -> Carried<Box<dyn Pending>> {
+        let group = self.0.borrow();
+        let closed = || C10dError {
+            what: "gloo",
+            status: Status::Network,
+            why: "its connections are closed".to_owned(),
         };
-        Ok(Self { core, peers, asked: RefCell::default() })
+        act(group.as_ref().ok_or_else(closed)?).map(|work| Box::new(work) as Box<dyn Pending>)
+    }
+}
+
+impl Carrier for Gloo {
+    fn name(&self) -> &'static str {
+        "gloo"
     }
 
-    fn deliver(&self, to: usize, header: &Header, tensors: &[Tensor]) -> Outcome<()> {
-        check::peer(self.core.rank, self.core.world, to)?;
-        check::message(header, tensors)?;
-        let parcels =
-            self.core.outbox.pass(to, header, tensors.iter().map(Tensor::shallow_clone).collect())?;
-        parcels.into_iter().try_for_each(|parcel| self.hand_over(to, parcel))
+    fn device(&self) -> Device {
+        Device::Cpu
     }
 
-    /// Begins to send a parcel, where there is room; in [`super::Mode::Sync`] also waits until it is taken.
-    fn hand_over(&self, to: usize, parcel: Parcel) -> Outcome<()> {
-        let room = self.core.limits.room();
-        self.shrink(room.saturating_sub(1))?;
-        let Parcel { number, header, tensors } = parcel;
-        let tensors = tensors.iter().map(|it| it.f_detach()?.f_contiguous());
-        let tensors = tensors.collect::<std::result::Result<Vec<_>, _>>()?;
-        let tails = tensors.iter().map(wire::tail).collect::<Outcome<_>>()?;
-        let label = wire::Label { header: header.clone(), number, tails };
-        let packed = wire::pack(&label).map_err(|why| Failure::Misuse(format!("{header}: {why}")))?;
-        let mut messages = vec![(HEADER_TAG, Tensor::f_from_slice(&packed.fixed)?)];
-        if !packed.rest.is_empty() {
-            messages.push((SHAPES_TAG, Tensor::f_from_slice(&packed.rest)?));
-        }
-        self.core.ledger.sent(&tensors, self.core.sent.borrow().len() + 1);
-        messages.extend(tensors.into_iter().filter(|it| it.numel() > 0).map(|it| (TENSOR_TAG, it)));
-        let begin = |group: &ProcessGroup| {
-            messages
-                .into_iter()
-                .map(|(tag, tensor)| group.send(tensor, to, tag))
-                .collect::<std::result::Result<_, _>>()
-        };
-        let works = self.on_peers(begin)?.map_err(|error| self.undelivered(to, &header, error))?;
-        self.core.sent.borrow_mut().push_back(Sent { to, header, works });
-        self.shrink(room)
+    fn ends_short(&self) -> bool {
+        true
     }
 
-    /// Waits until no more than `most` messages are under way.
-    fn shrink(&self, most: usize) -> Outcome<()> {
-        if self.core.sent.borrow().len() > most {
-            self.core.ledger.held_back();
-        }
-        while self.core.sent.borrow().len() > most {
-            self.settle()?;
-        }
-        Ok(())
+    fn lane(&self, _: &Core, meeting: &Meeting<'_>) -> Outcome<Rc<dyn Lane>> {
+        Ok(Rc::new(Connections(Rc::clone(meeting.control))))
     }
 
-    /// Waits for the oldest message.
-    fn settle(&self) -> Outcome<()> {
-        let oldest = self.core.sent.borrow_mut().pop_front();
-        let Some(Sent { to, header, works }) = oldest else { return Ok(()) };
-        let what = format!("rank {to} to take {header}");
-        let _waiting = self.core.scene.wait(&what);
-        let deadline = Instant::now() + self.core.limit();
-        let taken = works.iter().try_for_each(|work| work.wait(left(deadline)));
-        taken.map_err(|error| self.undelivered(to, &header, error))
+    fn post(&self, control: &Slot) -> Rc<dyn Post> {
+        Rc::new(Connections(Rc::clone(control)))
+    }
+}
+
+impl Lane for Connections {
+    fn all_gather(&self, into: Tensor, from: Tensor, limit: Duration) -> Carried<Box<dyn Pending>> {
+        self.begin(|group| group.all_gather(into, from, limit))
     }
 
-    fn undelivered(&self, to: usize, header: &Header, error: C10dError) -> Failure {
-        let what = format!("rank {to} to take {header}");
-        self.explained(&what, to, error)
-    }
-
-    fn explained(&self, what: &dyn fmt::Display, peer: usize, error: C10dError) -> Failure {
-        let wait = Wait { what, limit: self.core.limit(), suspects: vec![peer], entered: None };
-        self.core.marks.explain(&wait, error)
-    }
-
-    fn take(&self, from: usize, expect: &Header) -> Outcome<Vec<Tensor>> {
-        check::peer(self.core.rank, self.core.world, from)?;
-        let what = format!("{expect} from rank {from}");
-        let _waiting = self.core.scene.wait(&what);
-        let deadline = Instant::now() + self.core.limit();
-        let words = |count, tag| {
-            let into = Tensor::f_zeros([count], (Dtype::Int64, Device::Cpu))?;
-            let posted = self.on_peers(|group| group.recv(into.shallow_clone(), from, tag))?;
-            let done = posted.and_then(|work| work.wait(left(deadline)));
-            done.map(|()| into).map_err(|error| self.explained(&what, from, error))
-        };
-        let found = self.label(from, words)?;
-        let order = Order { due: self.core.received.next(from), found: found.number };
-        check::header(from, self.core.rank, expect, &found.header, order)?;
-        let buffers = expect.shapes.iter().map(|shape| Tensor::f_empty(shape, (expect.dtype, Device::Cpu)));
-        let tensors = buffers.collect::<std::result::Result<Vec<_>, _>>()?;
-        tensors.iter().zip(&found.tails).try_for_each(|(tensor, tail)| wire::unlike(tensor, *tail))?;
-        let post = |group: &ProcessGroup| {
-            let full = tensors.iter().filter(|tensor| tensor.numel() > 0);
-            full.map(|tensor| group.recv(tensor.shallow_clone(), from, TENSOR_TAG))
-                .collect::<std::result::Result<Vec<_>, _>>()
-        };
-        let works = self.on_peers(post)?;
-        let done = works.and_then(|works| works.iter().try_for_each(|work| work.wait(left(deadline))));
-        done.map_err(|error| self.explained(&what, from, error))?;
-        self.whole(from, &found, &tensors)?;
-        self.core.ledger.received(&tensors);
-        Ok(tensors)
-    }
-
-    /// Whether all bytes came.
-    fn whole(&self, from: usize, label: &wire::Label, tensors: &[Tensor]) -> Outcome<()> {
-        for (at, (tensor, tail)) in tensors.iter().zip(&label.tails).enumerate() {
-            if wire::tail(tensor)? != *tail {
-                let (to, header) = (self.core.rank, Box::new(label.header.clone()));
-                let found = format!("tensor {at} of them ends before its last element");
-                return Err(Failure::Cut { from, to, header, found });
-            }
-        }
-        Ok(())
-    }
-
-    /// Receives a label, by `words`, which receives so many of them under a tag.
-    fn label(&self, from: usize, words: impl Fn(i64, i32) -> Outcome<Tensor>) -> Outcome<wire::Label> {
-        let garbled = |why| Failure::Garbled { from, to: self.core.rank, why };
-        let mut fixed = [0; wire::WORDS];
-        words(i64::try_from(wire::WORDS).unwrap_or(0), HEADER_TAG)?.f_copy_data(&mut fixed, wire::WORDS)?;
-        let count = wire::rest(&fixed).map_err(garbled)?;
-        let mut rest = vec![0; count];
-        if count > 0 {
-            words(i64::try_from(count).unwrap_or(0), SHAPES_TAG)?.f_copy_data(&mut rest, count)?;
-        }
-        wire::unpack(&fixed, &rest).map_err(garbled)
-    }
-
-    fn on_peers<T>(
+    fn all_to_all(
         &self,
-        act: impl FnOnce(&ProcessGroup) -> std::result::Result<T, C10dError>,
-    ) -> Outcome<std::result::Result<T, C10dError>> {
-        let slot =
-            self.peers.as_ref().ok_or_else(|| Failure::Misuse("a world of one has no peers".to_owned()))?;
-        self.core.with(slot, act)
+        into: (Tensor, &[i64]),
+        from: (Tensor, &[i64]),
+        limit: Duration,
+    ) -> Carried<Box<dyn Pending>> {
+        self.begin(|group| group.all_to_all(into, from, limit))
     }
 
-    fn drain(&self) -> Outcome<()> {
-        if let Some((to, parcel)) = self.core.outbox.rest() {
-            self.hand_over(to, parcel)?;
-        }
-        while !self.core.sent.borrow().is_empty() {
-            self.settle()?;
-        }
-        Ok(())
-    }
-
-    fn found(&self, name: &str, members: &[usize]) -> Outcome<Rc<dyn Group>> {
-        let place: Vec<_> = members.iter().map(ToString::to_string).collect();
-        let place = format!("{name}[{}]", place.join(","));
-        let mut asked = self.asked.borrow_mut();
-        let count = asked.entry(place.clone()).or_default();
-        *count += 1;
-        let group = GlooGroup::new(Rc::clone(&self.core), format!("{place}#{count}"), name, members)?;
-        Ok(Rc::new(group))
+    fn all_reduce(&self, tensor: Tensor, limit: Duration) -> Carried<Box<dyn Pending>> {
+        self.begin(|group| group.all_reduce(tensor, limit))
     }
 }
 
-impl Transport for GlooTransport {
-    fn rank(&self) -> usize {
-        self.core.rank
+impl Post for Connections {
+    fn send(&self, tensor: Tensor, to: usize) -> Carried<Box<dyn Pending>> {
+        self.begin(|group| group.send(tensor, to, TENSOR_TAG))
     }
 
-    fn size(&self) -> usize {
-        self.core.world
-    }
-
-    fn group(&self, name: &str, members: &[usize]) -> Result<Rc<dyn Group>> {
-        self.core.guarded(|| self.found(name, members))
-    }
-
-    fn send(&self, to: usize, header: &Header, tensors: &[Tensor]) -> Result<()> {
-        self.core.guarded(|| self.deliver(to, header, tensors))
-    }
-
-    fn recv(&self, from: usize, expect: &Header) -> Result<Vec<Tensor>> {
-        self.core.guarded(|| self.take(from, expect))
-    }
-
-    fn flush(&self) -> Result<()> {
-        self.core.guarded(|| self.drain())
-    }
-
-    fn starting(&self, starting: bool) {
-        self.core.starting.set(starting);
-    }
-
-    fn traffic(&self) -> Traffic {
-        self.core.ledger.read(self.core.sent.borrow().len())
-    }
-
-    fn note(&self, action: &dyn fmt::Display) {
-        self.core.scene.note(action);
-    }
-
-    fn scene(&self) -> String {
-        self.core.scene.dump();
-        self.core.scene.to_string()
-    }
-
-    fn abort(&self, why: &dyn fmt::Display) {
-        self.core.fail(why);
+    fn recv(&self, into: Tensor, from: usize) -> Carried<Box<dyn Pending>> {
+        self.begin(|group| group.recv(into, from, TENSOR_TAG))
     }
 }
 
-impl Drop for GlooTransport {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.core.fail(&"its thread panicked");
-        }
-        self.core.leave();
+impl Pending for Work {
+    fn wait(&self, limit: Duration) -> Carried<()> {
+        Self::wait(self, limit)
     }
-}
-
-impl fmt::Debug for GlooTransport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "GlooTransport(rank {} of {})", self.core.rank, self.core.world)
-    }
-}
-
-fn left(deadline: Instant) -> Duration {
-    deadline.saturating_duration_since(Instant::now())
 }
 
 #[cfg(test)]

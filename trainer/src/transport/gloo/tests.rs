@@ -5,9 +5,11 @@ use std::{
     env,
     net::TcpListener,
     process::{Child, Command, Output, Stdio},
-    sync::Barrier,
     thread,
+    time::{Duration, Instant},
 };
+
+use tch::{Device, Kind as Dtype, Tensor};
 
 use super::*;
 use crate::{
@@ -15,42 +17,18 @@ use crate::{
     mesh::MeshShape,
     torch::c10d::{self, Status, Store},
     transport::{
-        Kind, Limits, Mode, Purpose,
+        Header, Kind, Mode, Purpose, Transport,
         conformance::{self, Case, Tampered},
+        processes::threads::{self, HOST, ranks, served},
     },
 };
 
-const HOST: &str = "127.0.0.1";
-
 fn limits(step: Duration) -> Limits {
-    Limits { start: Duration::from_secs(60), step, check_purposes: true, ..Limits::default() }
+    threads::limits(step)
 }
 
-fn ranks(rank: usize, world: usize, port: u16) -> Ranks {
-    let master_addr = HOST.to_owned();
-    Ranks { rank, world, master_addr, master_port: port, restart: 0, hosted: true, interface: None }
-}
-
-/// Serves a store as a launcher does, which is no rank.
-fn served() -> (Store, u16) {
-    Store::serve(HOST, 0, Duration::from_secs(30)).unwrap()
-}
-
-fn run<T: Send>(world: usize, limits: &Limits, act: impl Fn(&GlooTransport) -> T + Sync) -> Vec<T> {
-    let (_store, port) = served();
-    // Who leaves before the others have connected is gone for them.
-    let (act, all) = (&act, &Barrier::new(world));
-    thread::scope(|scope| {
-        let rank = |rank| {
-            move || {
-                let joined = rendezvous(&ranks(rank, world, port), limits).unwrap();
-                all.wait();
-                act(&joined)
-            }
-        };
-        let threads: Vec<_> = (0..world).map(|index| scope.spawn(rank(index))).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-    })
+fn run<T: Send>(world: usize, limits: &Limits, act: impl Fn(&ProcessTransport) -> T + Sync) -> Vec<T> {
+    threads::run(world, |ranks| rendezvous(ranks, limits), act)
 }
 
 fn check(case: &Case, limits: &Limits) {
@@ -318,7 +296,7 @@ fn a_process_of_its_own() {
     }
 }
 
-fn die(transport: &GlooTransport) {
+fn die(transport: &ProcessTransport) {
     let group = transport.group("world", &[0, 1, 2]).unwrap();
     group.barrier(&purpose("warm-up")).unwrap();
     if transport.rank() == 2 {
@@ -331,7 +309,7 @@ fn die(transport: &GlooTransport) {
 }
 
 /// Prints the time of an `all_gather`, in microseconds.
-fn measure(transport: &GlooTransport) {
+fn measure(transport: &ProcessTransport) {
     let members: Vec<_> = (0..transport.size()).collect();
     let group = transport.group("world", &members).unwrap();
     for (name, count, rounds) in [("4 KiB", 1024, 300), ("4 MiB", 1 << 20, 20)] {

@@ -19,7 +19,7 @@ mod world;
 
 use std::{fmt, rc::Rc, sync::Arc};
 
-use tch::Tensor;
+use tch::{Device, Tensor};
 
 use self::{
     group::LocalGroup,
@@ -65,7 +65,7 @@ impl LocalTransport {
 
     fn deliver(&self, to: usize, header: &Header, tensors: &[Tensor]) -> Outcome<()> {
         check::peer(self.rank, self.size(), to)?;
-        check::message(header, tensors)?;
+        check::message(header, tensors, Device::Cpu)?;
         let tensors = tensors.iter().map(Tensor::f_detach).collect::<Result<Vec<_>, _>>()?;
         let parcels = self.outbox.pass(to, header, tensors)?;
         parcels.into_iter().try_for_each(|parcel| self.hand_over(to, parcel))

@@ -12,10 +12,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::marks::{Marks, Wait};
+use super::{
+    carrier::{Carrier, Lane, Meeting, Pending},
+    marks::{Alarm, Marks, Wait},
+};
 use crate::{
     Result,
-    torch::c10d::{C10dError, Device, ProcessGroup, Store, Work},
+    torch::c10d::{C10dError, Device, ProcessGroup, Store},
     transport::{
         Header, Limits,
         failure::{Failure, Outcome},
@@ -29,25 +32,26 @@ use crate::{
 const SLACK: Duration = Duration::from_secs(5);
 
 /// The connections of a group, gone after a failure.
-pub(super) type Slot = Rc<RefCell<Option<ProcessGroup>>>;
+pub(in crate::transport) type Slot = Rc<RefCell<Option<ProcessGroup>>>;
 
 /// A message under way.
 pub(super) struct Sent {
     pub(super) to: usize,
     pub(super) header: Header,
-    pub(super) works: Vec<Work>,
+    pub(super) works: Vec<Box<dyn Pending>>,
 }
 
 /// One rank's end of everything.
-pub(super) struct Core {
-    pub(super) rank: usize,
-    pub(super) world: usize,
+pub(in crate::transport) struct Core {
+    pub(in crate::transport) rank: usize,
+    pub(in crate::transport) world: usize,
+    pub(super) carrier: Box<dyn Carrier>,
     pub(super) limits: Limits,
     pub(super) scene: Arc<Scene>,
-    pub(super) marks: Marks,
-    pub(super) store: Arc<Store>,
+    pub(super) marks: Rc<Marks>,
+    pub(in crate::transport) store: Arc<Store>,
     pub(super) device: Device,
-    pub(super) restart: u64,
+    pub(in crate::transport) restart: u64,
     /// Whether this rank serves the store.
     pub(super) serves: bool,
     /// Messages under way, oldest first. They hold connections open, so they go with them.
@@ -65,6 +69,7 @@ pub(super) struct Core {
 pub(super) struct Parts {
     pub(super) rank: usize,
     pub(super) world: usize,
+    pub(super) carrier: Box<dyn Carrier>,
     pub(super) limits: Limits,
     pub(super) scene: Arc<Scene>,
     pub(super) marks: Marks,
@@ -76,14 +81,15 @@ pub(super) struct Parts {
 
 impl Core {
     pub(super) fn new(parts: Parts) -> Self {
-        let Parts { rank, world, limits, scene, marks, store, device, restart, serves } = parts;
+        let Parts { rank, world, carrier, limits, scene, marks, store, device, restart, serves } = parts;
         let (outbox, ledger) = (Outbox::new(rank, limits.tamper), Ledger::new(limits.room()));
         Self {
             rank,
             world,
+            carrier,
             limits,
             scene,
-            marks,
+            marks: Rc::new(marks),
             store,
             device,
             restart,
@@ -102,6 +108,27 @@ impl Core {
     /// How long a wait may last now.
     pub(super) fn limit(&self) -> Duration {
         self.limits.wait(self.starting.get())
+    }
+
+    /// How long starting up may take.
+    pub(in crate::transport) const fn start_limit(&self) -> Duration {
+        self.limits.start
+    }
+
+    /// What says that one of `peers` has failed or left.
+    pub(in crate::transport) fn alarm(&self, peers: &[usize]) -> Alarm {
+        Alarm::new(Rc::clone(&self.marks), peers)
+    }
+
+    /// The cause of a wait for `peers` while starting up that failed, as far as the marks tell.
+    pub(in crate::transport) fn explained(
+        &self,
+        what: &dyn fmt::Display,
+        peers: &[usize],
+        error: C10dError,
+    ) -> Failure {
+        let limit = self.limits.start;
+        self.marks.explain(&Wait { what, limit, suspects: peers.to_vec(), entered: None }, error)
     }
 
     /// Keeps the connections of a group, to close them on a failure.
@@ -139,13 +166,26 @@ impl Core {
         connected.map(|group| self.keep(group)).map_err(|error| self.marks.explain(&wait(), error))
     }
 
+    /// Connects the members of a group, for control and for data.
+    pub(super) fn connect_both(
+        &self,
+        key: &str,
+        members: &[usize],
+        index: usize,
+    ) -> Outcome<(Slot, Rc<dyn Lane>)> {
+        let deadline = Instant::now() + self.limits.start;
+        let control = self.connect(key, members, index, self.limits.start)?;
+        let lane = self.carrier.lane(self, &Meeting { key, members, index, control: &control, deadline })?;
+        Ok((control, lane))
+    }
+
     /// All of `members` but this rank.
     pub(super) fn others(&self, members: &[usize]) -> Vec<usize> {
         members.iter().copied().filter(|member| *member != self.rank).collect()
     }
 
     /// Waits for an operation that began, as long as is left until `deadline` and a little.
-    pub(super) fn finish(&self, work: &Work, deadline: Instant) -> std::result::Result<(), C10dError> {
+    pub(super) fn finish(&self, work: &dyn Pending, deadline: Instant) -> std::result::Result<(), C10dError> {
         work.wait(deadline.saturating_duration_since(Instant::now()) + SLACK)
     }
 
@@ -191,6 +231,8 @@ impl Core {
     }
 
     fn close(&self) {
+        // First, so that nothing reads or writes tensors which are freed.
+        self.carrier.close(self.broken.borrow().is_some());
         self.sent.borrow_mut().clear();
         self.slots.borrow_mut().drain(..).for_each(|slot| drop(slot.borrow_mut().take()));
     }

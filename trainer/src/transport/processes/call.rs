@@ -10,12 +10,13 @@ use std::{
 use tch::{Device, Kind as Dtype, Tensor};
 
 use super::{
+    carrier::{Carried, Lane, Pending},
     frame::{Frame, Operation},
-    group::GlooGroup,
+    group::Member,
     marks::Wait,
 };
 use crate::{
-    torch::c10d::{C10dError, ProcessGroup, Work},
+    torch::c10d::C10dError,
     transport::{
         Purpose, check,
         failure::{Failure, Outcome},
@@ -27,7 +28,7 @@ pub(super) struct Call<'a> {
     pub(super) operation: Operation,
     pub(super) dtype: Dtype,
     pub(super) purpose: &'a Purpose,
-    pub(super) group: &'a GlooGroup,
+    pub(super) group: &'a Member,
     pub(super) deadline: Instant,
     pub(super) sequence: u64,
 }
@@ -50,8 +51,7 @@ impl Call<'_> {
         if self.group.slot.is_none() {
             return Ok(vec![mine]);
         }
-        let from = Tensor::f_from_slice(&layout.write(&mine))?;
-        let all = self.equal(&from)?;
+        let all = self.told(&Tensor::f_from_slice(&layout.write(&mine))?)?;
         let mut bytes = vec![0; layout.size() * self.group.members.len()];
         all.f_copy_data_u8(&mut bytes, layout.size() * self.group.members.len())?;
         let frames = bytes.chunks_exact(layout.size()).zip(&self.group.members);
@@ -91,23 +91,46 @@ impl Call<'_> {
         })
     }
 
-    /// Gathers flat parts of at most `largest` bytes; each result is as long as the longest.
-    pub(super) fn padded(&self, mine: &Tensor, largest: usize) -> Outcome<Vec<Tensor>> {
-        let (all, work) = self.begin_padded(mine, largest)?;
-        self.wait(work.as_ref())?;
-        self.apart(&all)
+    /// Gathers bytes, over the control connections; each result is as long as the longest.
+    pub(super) fn padded_bytes(&self, mine: &Tensor, largest: usize) -> Outcome<Vec<Tensor>> {
+        self.apart(&self.told(&self.padded(mine, largest)?)?)
     }
 
-    /// Begins that: where it all comes to, and what to wait for.
-    pub(super) fn begin_padded(&self, mine: &Tensor, largest: usize) -> Outcome<(Tensor, Option<Work>)> {
+    /// Begins to gather flat parts of at most `largest` bytes: where they come to, each as long as the longest, and what to
+    /// wait for.
+    pub(super) fn begin_padded(
+        &self,
+        mine: &Tensor,
+        largest: usize,
+    ) -> Outcome<(Tensor, Option<Box<dyn Pending>>)> {
+        let padded = self.padded(mine, largest)?;
+        let all = self.room(&padded)?;
+        if self.group.slot.is_none() {
+            return Ok((all, None));
+        }
+        let work = self.start(|lane, limit| lane.all_gather(all.shallow_clone(), padded, limit))?;
+        Ok((all, work))
+    }
+
+    fn padded(&self, mine: &Tensor, largest: usize) -> Outcome<Tensor> {
         let longest = integer(largest / self.dtype.elt_size_in_bytes())?;
         let own = integer(mine.numel())?;
         if own == longest {
-            return self.begin_equal(mine);
+            return Ok(mine.shallow_clone());
         }
-        let padded = Tensor::f_zeros([longest], (self.dtype, Device::Cpu))?;
+        let padded = Tensor::f_zeros([longest], (self.dtype, mine.device()))?;
         padded.f_narrow(0, 0, own)?.f_copy_(mine)?;
-        self.begin_equal(&padded)
+        Ok(padded)
+    }
+
+    /// Where parts of all members like `mine` go; for a group of one, with its part in it.
+    fn room(&self, mine: &Tensor) -> Outcome<Tensor> {
+        let count = integer(mine.numel() * self.group.members.len())?;
+        let all = Tensor::f_empty([count], (mine.kind(), mine.device()))?;
+        if self.group.slot.is_none() {
+            all.shallow_clone().f_copy_(mine)?;
+        }
+        Ok(all)
     }
 
     /// What came of all members, in parts as long as the longest.
@@ -118,22 +141,14 @@ impl Call<'_> {
             .collect()
     }
 
-    /// Gathers flat parts of one size into one flat tensor.
-    fn equal(&self, mine: &Tensor) -> Outcome<Tensor> {
-        let (all, work) = self.begin_equal(mine)?;
-        self.wait(work.as_ref()).map(|()| all)
-    }
-
-    fn begin_equal(&self, mine: &Tensor) -> Outcome<(Tensor, Option<Work>)> {
-        let count = integer(mine.numel() * self.group.members.len())?;
-        let all = Tensor::f_empty([count], (mine.kind(), Device::Cpu))?;
-        if self.group.slot.is_none() {
-            all.shallow_clone().f_copy_(mine)?;
-            return Ok((all, None));
-        }
-        let work =
-            self.start(|group, limit| group.all_gather(all.shallow_clone(), mine.shallow_clone(), limit))?;
-        Ok((all, work))
+    /// Gathers flat parts of one size into one flat tensor, over the control connections.
+    fn told(&self, mine: &Tensor) -> Outcome<Tensor> {
+        let all = self.room(mine)?;
+        let Some((control, _)) = &self.group.slot else { return Ok(all) };
+        let (into, from, left) = (all.shallow_clone(), mine.shallow_clone(), self.left());
+        let begun = self.group.core.with(control, |group| group.all_gather(into, from, left))?;
+        let work = begun.map_err(|error| self.explained(error))?;
+        self.wait(Some(&work)).map(|()| all)
     }
 
     /// This member's parts out of frames that carry everyone's.
@@ -150,7 +165,7 @@ impl Call<'_> {
             let piece = part
                 .get(begin..begin + length)
                 .ok_or_else(|| self.garbled(*from, "its part is cut short"))?;
-            tensor(piece, shape, self.dtype)
+            tensor(piece, shape, self.dtype, self.group.core.carrier.device())
         })
         .collect()
     }
@@ -163,12 +178,12 @@ impl Call<'_> {
     ) -> Outcome<Vec<Tensor>> {
         let outgoing = parts.iter().map(|part| integer(part.numel())).collect::<Outcome<Vec<_>>>()?;
         let incoming = shapes.iter().map(|shape| check::elements(shape)).collect::<Outcome<Vec<_>>>()?;
-        let into = Tensor::f_empty([incoming.iter().sum::<i64>()], (self.dtype, Device::Cpu))?;
+        let into = Tensor::f_empty([incoming.iter().sum::<i64>()], (self.dtype, flat.device()))?;
         if self.group.slot.is_none() {
             into.shallow_clone().f_copy_(flat)?;
         } else {
-            self.run(|group, limit| {
-                group.all_to_all((into.shallow_clone(), &incoming), (flat.shallow_clone(), &outgoing), limit)
+            self.run(|lane, limit| {
+                lane.all_to_all((into.shallow_clone(), &incoming), (flat.shallow_clone(), &outgoing), limit)
             })?;
         }
         let mut begin = 0;
@@ -183,32 +198,34 @@ impl Call<'_> {
             .collect()
     }
 
-    /// Runs one operation on the group's connections to its end.
+    /// Runs one operation on data to its end.
     pub(super) fn run(
         &self,
-        start: impl FnOnce(&ProcessGroup, Duration) -> Result<Work, C10dError>,
+        start: impl FnOnce(&dyn Lane, Duration) -> Carried<Box<dyn Pending>>,
     ) -> Outcome<()> {
         let work = self.start(start)?;
-        self.wait(work.as_ref())
+        self.wait(work.as_deref())
     }
 
     /// Begins one; nothing for a group of one.
     fn start(
         &self,
-        start: impl FnOnce(&ProcessGroup, Duration) -> Result<Work, C10dError>,
-    ) -> Outcome<Option<Work>> {
-        let Some(slot) = &self.group.slot else { return Ok(None) };
-        let left = self.deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        let begun = self.group.core.with(slot, |group| start(group, left))?;
-        begun.map(Some).map_err(|error| self.explained(error))
+        start: impl FnOnce(&dyn Lane, Duration) -> Carried<Box<dyn Pending>>,
+    ) -> Outcome<Option<Box<dyn Pending>>> {
+        let Some((_, lane)) = &self.group.slot else { return Ok(None) };
+        start(&**lane, self.left()).map(Some).map_err(|error| self.explained(error))
+    }
+
+    fn left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
     }
 
     /// Waits for what was begun.
-    pub(super) fn wait(&self, work: Option<&Work>) -> Outcome<()> {
-        let (Some(slot), Some(work)) = (&self.group.slot, work) else { return Ok(()) };
+    pub(super) fn wait(&self, work: Option<&dyn Pending>) -> Outcome<()> {
+        let Some(work) = work else { return Ok(()) };
         let core = &self.group.core;
         let _waiting = core.scene.wait(self);
-        core.with(slot, |_| core.finish(work, self.deadline))?.map_err(|error| self.explained(error))
+        core.finish(work, self.deadline).map_err(|error| self.explained(error))
     }
 
     fn explained(&self, error: C10dError) -> Failure {
@@ -232,10 +249,15 @@ pub(super) fn carried(frames: &[Frame]) -> Option<impl Iterator<Item = &[u8]>> {
     all.then(|| frames.iter().filter_map(|frame| frame.part.as_deref()))
 }
 
-pub(super) fn sum<'p>(parts: impl Iterator<Item = &'p [u8]>, shape: &[i64], dtype: Dtype) -> Outcome<Tensor> {
+pub(super) fn sum<'p>(
+    parts: impl Iterator<Item = &'p [u8]>,
+    shape: &[i64],
+    dtype: Dtype,
+    device: Device,
+) -> Outcome<Tensor> {
     let mut sum = None;
     for part in parts {
-        let part = tensor(part, shape, dtype)?;
+        let part = tensor(part, shape, dtype, device)?;
         match &mut sum {
             None => sum = Some(part),
             Some(sum) => drop(sum.f_add_(&part)?),
@@ -245,7 +267,7 @@ pub(super) fn sum<'p>(parts: impl Iterator<Item = &'p [u8]>, shape: &[i64], dtyp
 }
 
 pub(super) fn raw(tensor: &Tensor) -> Outcome<Vec<u8>> {
-    let tensor = tensor.f_detach()?.f_contiguous()?;
+    let tensor = tensor.f_detach()?.f_to_device(Device::Cpu)?.f_contiguous()?;
     let mut bytes = vec![0; tensor.numel() * tensor.kind().elt_size_in_bytes()];
     tensor.f_copy_data_u8(&mut bytes, tensor.numel())?;
     Ok(bytes)
@@ -257,12 +279,12 @@ pub(super) fn part_bytes(part: &Tensor, length: usize) -> Outcome<Vec<u8>> {
     Ok(bytes)
 }
 
-pub(super) fn tensor(bytes: &[u8], shape: &[i64], dtype: Dtype) -> Outcome<Tensor> {
+pub(super) fn tensor(bytes: &[u8], shape: &[i64], dtype: Dtype, device: Device) -> Outcome<Tensor> {
     let expected = bytes_of(shape, dtype)?;
     if bytes.len() != expected {
         return Err(Failure::Misuse(format!("{} bytes for a tensor of {expected}", bytes.len())));
     }
-    Ok(Tensor::f_from_data_size(bytes, shape, dtype)?)
+    Ok(Tensor::f_from_data_size(bytes, shape, dtype)?.f_to_device(device)?)
 }
 
 pub(super) fn bytes_of(shape: &[i64], dtype: Dtype) -> Outcome<usize> {

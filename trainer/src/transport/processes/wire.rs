@@ -27,8 +27,9 @@ pub(super) struct Label {
     pub(super) header: Header,
     /// Its number among the messages of its sender to its receiver.
     pub(super) number: u64,
-    /// The last element of each tensor, see [`tail`].
-    pub(super) tails: Vec<i64>,
+    /// A word for each tensor by which the receiver sees that all of it came: its last element, see [`tail`], or how many
+    /// elements were sent.
+    pub(super) marks: Vec<i64>,
 }
 
 /// The bits of a tensor's last element, the rest of the word 0; 0 for none. gloo does not say how many bytes came: the
@@ -69,12 +70,12 @@ pub(super) struct Packed {
 
 /// Writes a header, or says why it can't be.
 pub(super) fn pack(label: &Label) -> Result<Packed, String> {
-    let Label { header, number, tails } = label;
+    let Label { header, number, marks } = label;
     let mut words = Vec::new();
-    for (shape, tail) in header.shapes.iter().zip(tails) {
+    for (shape, mark) in header.shapes.iter().zip(marks) {
         words.push(word(shape.len())?);
         words.extend(shape);
-        words.push(*tail);
+        words.push(*mark);
     }
     if words.len() > MOST_WORDS {
         return Err(format!("its shapes take {} words, and {MOST_WORDS} are allowed", words.len()));
@@ -128,31 +129,31 @@ pub(super) fn unpack(fixed: &[i64; WORDS], rest: &[i64]) -> Result<Label, String
     let count = number(*words, "words of shapes")?;
     let words = if count <= INLINE { inline.get(..count) } else { Some(rest) };
     let words = words.filter(|words| words.len() == count).ok_or("its shapes are cut short")?;
-    let (shapes, tails) = shapes(words, number(*tensors, "tensors")?)?;
+    let (shapes, marks) = shapes(words, number(*tensors, "tensors")?)?;
     let (stage, microbatch) = (number(*stage, "stage")?, number(*microbatch, "microbatch")?);
     let known: Option<&Dtype> = DTYPES.get(number(*dtype, "dtype")?);
     let dtype = *known.ok_or_else(|| format!("its dtype is {dtype}"))?;
     let header = Header { step: step.cast_unsigned(), stage, microbatch, kind, shapes, dtype };
-    Ok(Label { header, number: count_.cast_unsigned(), tails })
+    Ok(Label { header, number: count_.cast_unsigned(), marks })
 }
 
 type Shapes = (Vec<Vec<i64>>, Vec<i64>);
 
 fn shapes(mut words: &[i64], tensors: usize) -> Result<Shapes, String> {
-    let (mut found, mut tails) = (Vec::new(), Vec::new());
+    let (mut found, mut marks) = (Vec::new(), Vec::new());
     while let Some((rank, others)) = words.split_first() {
         let dimensions = number(*rank, "dimensions")?;
         let (shape, others) = others.split_at_checked(dimensions).ok_or("a shape is cut short")?;
-        let (tail, others) = others.split_first().ok_or("a shape is cut short")?;
+        let (mark, others) = others.split_first().ok_or("a shape is cut short")?;
         if shape.iter().any(|extent| *extent < 0) {
             return Err(format!("a shape is {shape:?}"));
         }
         found.push(shape.to_vec());
-        tails.push(*tail);
+        marks.push(*mark);
         words = others;
     }
     if found.len() == tensors {
-        Ok((found, tails))
+        Ok((found, marks))
     } else {
         Err(format!("{} shapes for {tensors} tensors", found.len()))
     }
@@ -184,9 +185,9 @@ mod tests {
             shapes in prop::collection::vec((prop::collection::vec(0_i64..1 << 40, 0..6), any::<i64>()), 0..12),
         ) {
             let kind = if forward { Kind::Forward } else { Kind::Backward };
-            let (shapes, tails) = shapes.into_iter().unzip();
+            let (shapes, marks) = shapes.into_iter().unzip();
             let header = Header { step, stage, microbatch, kind, shapes, dtype: DTYPES[dtype] };
-            let label = Label { header, number, tails };
+            let label = Label { header, number, marks };
             let packed = pack(&label).unwrap();
             prop_assert_eq!(rest(&packed.fixed).unwrap(), packed.rest.len());
             prop_assert_eq!(unpack(&packed.fixed, &packed.rest).unwrap(), label);

@@ -12,7 +12,8 @@ use std::{
 };
 
 use super::{
-    GlooTransport,
+    ProcessTransport,
+    carrier::Carrier,
     core::{Core, Parts},
     marks::{Keys, Marks},
 };
@@ -51,11 +52,15 @@ pub struct Ranks {
 /// # Errors
 /// `Peer` naming the ranks that did not come within `limits.start`, `Io` for a taken port or an address that nothing
 /// answers at.
-pub fn rendezvous(ranks: &Ranks, limits: &Limits) -> Result<GlooTransport> {
-    Ok(join(ranks, limits)?)
+pub(in crate::transport) fn rendezvous(
+    ranks: &Ranks,
+    limits: &Limits,
+    carrier: Box<dyn Carrier>,
+) -> Result<ProcessTransport> {
+    Ok(join(ranks, limits, carrier)?)
 }
 
-fn join(ranks: &Ranks, limits: &Limits) -> Outcome<GlooTransport> {
+fn join(ranks: &Ranks, limits: &Limits, carrier: Box<dyn Carrier>) -> Outcome<ProcessTransport> {
     if ranks.rank >= ranks.world {
         return Err(Failure::Misuse(format!("rank {} of a world of {}", ranks.rank, ranks.world)));
     }
@@ -71,6 +76,7 @@ fn join(ranks: &Ranks, limits: &Limits) -> Outcome<GlooTransport> {
     let core = Rc::new(Core::new(Parts {
         rank: ranks.rank,
         world: ranks.world,
+        carrier,
         limits: limits.clone(),
         scene,
         marks,
@@ -79,7 +85,7 @@ fn join(ranks: &Ranks, limits: &Limits) -> Outcome<GlooTransport> {
         restart: ranks.restart,
         serves: serves(ranks),
     }));
-    GlooTransport::connected(core, left(deadline))
+    ProcessTransport::connected(core, left(deadline))
 }
 
 const fn serves(ranks: &Ranks) -> bool {

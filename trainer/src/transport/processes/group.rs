@@ -1,13 +1,14 @@
-//! Collectives over gloo. Every collective begins with an all-gather of frames (see `frame`), which have one size for
+//! Collectives among processes. Every collective begins with an all-gather of frames (see `frame`), which have one size for
 //! all collectives of a group: members that are at different things, or give other shapes than announced, are named
-//! instead of being cut down by gloo, which ends the process on a message that is longer than its buffer. Small parts
+//! instead of being cut down by gloo, which ends the process on a message that is longer than its buffer, or left waiting for ever
+//! by NCCL. Small parts
 //! ride in the frame, so that a small collective is one round; large ones take a second round, sized by the frames.
 //!
 //! `all_gather` and `all_reduce` of large parts skip the frame when `Limits::check_purposes` is off. All members know
 //! whether a part is large, from its shapes, so they agree on that unless they have diverged already.
 //!
 //! Invariants: where frames go first, the data is sized by what they say, never by what this member believes; sums of small parts
-//! are in rank order, those of large ones in gloo's order.
+//! are in rank order, those of large ones in the carrier's.
 
 use std::{cell::Cell, rc::Rc, time::Instant};
 
@@ -15,12 +16,12 @@ use tch::{Kind as Dtype, Tensor};
 
 use super::{
     call::{Call, bytes_of, carried, part_bytes, raw, sum, tensor},
+    carrier::{Lane, Pending},
     core::{Core, Slot},
     frame::{Layout, Operation},
 };
 use crate::{
     Result,
-    torch::c10d::Work,
     transport::{
         Gathering, Group, Purpose, check,
         failure::{Failure, Outcome},
@@ -28,10 +29,10 @@ use crate::{
 };
 
 /// One member's end of a group.
-pub(super) struct GlooGroup {
+pub(super) struct Member {
     pub(super) core: Rc<Core>,
-    /// None for a group of one.
-    pub(super) slot: Option<Slot>,
+    /// Connections for frames, and for data; none for a group of one.
+    pub(super) slot: Option<(Slot, Rc<dyn Lane>)>,
     pub(super) key: String,
     pub(super) name: String,
     pub(super) members: Vec<usize>,
@@ -45,7 +46,7 @@ enum Begun {
     /// They carried all.
     Done(Vec<Tensor>),
     /// The round of data.
-    UnderWay { all: Tensor, work: Option<Work>, sequence: u64, deadline: Instant },
+    UnderWay { all: Tensor, work: Option<Box<dyn Pending>>, sequence: u64, deadline: Instant },
 }
 
 /// Parts in their shapes, without what they were padded with.
@@ -57,12 +58,12 @@ fn shaped(parts: Vec<Tensor>, shapes: &[Vec<i64>]) -> Outcome<Vec<Tensor>> {
     parts.map(shape).collect()
 }
 
-impl GlooGroup {
+impl Member {
     pub(super) fn new(core: Rc<Core>, key: String, name: &str, members: &[usize]) -> Outcome<Self> {
         let index = check::members(name, core.rank, core.world, members)?;
         let slot = match members.len() {
             1 => None,
-            _ => Some(core.connect(&key, members, index, core.limits.start)?),
+            _ => Some(core.connect_both(&key, members, index)?),
         };
         let (name, members, layout) = (name.to_owned(), members.to_vec(), Layout::new(members.len()));
         Ok(Self { core, slot, key, name, members, index, layout, entered: Cell::new(0) })
@@ -97,7 +98,7 @@ impl GlooGroup {
                 let dtype = mine.kind();
                 let call =
                     Call { operation: Operation::AllGather, dtype, purpose, group: self, deadline, sequence };
-                call.wait(work.as_ref())?;
+                call.wait(work.as_deref())?;
                 shaped(call.apart(&all)?, shapes)
             }
         }
@@ -113,7 +114,7 @@ impl GlooGroup {
                     let (operation, purpose, group) = (Operation::AllGather, &purpose, &member);
                     let call = Call { operation, dtype, purpose, group, deadline, sequence };
                     member.core.guarded(|| {
-                        call.wait(work.as_ref())?;
+                        call.wait(work.as_deref())?;
                         shaped(call.apart(&all)?, &shapes)
                     })
                 })
@@ -127,6 +128,7 @@ impl GlooGroup {
         let dtype = check::dtype(&what, mine)?;
         check::shapes(&what, self.members.len(), shapes)?;
         check::own(&what, mine, shapes.get(self.index))?;
+        check::placed(&what, mine, self.core.carrier.device())?;
         let lengths = shapes.iter().map(|shape| bytes_of(shape, dtype)).collect::<Outcome<Vec<_>>>()?;
         let call = self.call(Operation::AllGather, dtype, purpose);
         let largest = lengths.iter().copied().max().unwrap_or_default();
@@ -134,7 +136,7 @@ impl GlooGroup {
             let frames = call.frames(lengths[self.index], Vec::new(), || raw(mine))?;
             call.announced(&frames, &lengths)?;
             if let Some(parts) = carried(&frames) {
-                let parts = parts.zip(shapes).map(|(part, shape)| tensor(part, shape, dtype));
+                let parts = parts.zip(shapes).map(|(part, shape)| tensor(part, shape, dtype, mine.device()));
                 return parts.collect::<Outcome<_>>().map(Begun::Done);
             }
         }
@@ -151,6 +153,7 @@ impl GlooGroup {
             Failure::Misuse(format!("{what}: {} parts for {} members", parts.len(), self.members.len()))
         })?;
         let dtype = check::dtype(&what, first)?;
+        parts.iter().try_for_each(|part| check::placed(&what, part, self.core.carrier.device()))?;
         if parts.iter().any(|part| part.kind() != dtype) {
             return Err(Failure::Misuse(format!("{what}: its parts are of several dtypes")));
         }
@@ -172,6 +175,7 @@ impl GlooGroup {
     fn reduced(&self, purpose: &Purpose, mine: &Tensor) -> Outcome<Tensor> {
         let what = self.what(Operation::AllReduce, purpose);
         let dtype = check::dtype(&what, mine)?;
+        check::placed(&what, mine, self.core.carrier.device())?;
         let shape = mine.size();
         let length = bytes_of(&shape, dtype)?;
         let call = self.call(Operation::AllReduce, dtype, purpose);
@@ -179,11 +183,11 @@ impl GlooGroup {
             let frames = call.frames(length, Vec::new(), || raw(mine))?;
             call.announced(&frames, &vec![length; self.members.len()])?;
             if let Some(parts) = carried(&frames) {
-                return sum(parts, &shape, dtype);
+                return sum(parts, &shape, dtype, mine.device());
             }
         }
         let sum = mine.f_detach()?.f_contiguous()?.f_detach_copy()?;
-        call.run(|group, limit| group.all_reduce(sum.shallow_clone(), limit))?;
+        call.run(|lane, limit| lane.all_reduce(sum.shallow_clone(), limit))?;
         Ok(sum)
     }
 
@@ -194,7 +198,7 @@ impl GlooGroup {
             return Ok(parts.map(<[u8]>::to_vec).collect());
         }
         let largest = frames.iter().map(|frame| frame.length).max().unwrap_or_default();
-        let parts = call.padded(&Tensor::f_from_slice(mine)?, largest)?;
+        let parts = call.padded_bytes(&Tensor::f_from_slice(mine)?, largest)?;
         parts.iter().zip(&frames).map(|(part, frame)| part_bytes(part, frame.length)).collect()
     }
 
@@ -203,7 +207,7 @@ impl GlooGroup {
     }
 }
 
-impl Group for GlooGroup {
+impl Group for Member {
     fn index(&self) -> usize {
         self.index
     }

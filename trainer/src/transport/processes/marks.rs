@@ -14,6 +14,7 @@
 use std::{
     collections::BTreeMap,
     fmt,
+    rc::Rc,
     sync::{
         Arc, Mutex, PoisonError,
         mpsc::{self, RecvTimeoutError, Sender},
@@ -48,6 +49,12 @@ pub(super) struct Marks {
     every: Duration,
     stop: Option<Sender<()>>,
     beats: Option<JoinHandle<()>>,
+}
+
+/// Says whether one of some peers has failed, or has left: for waits that would not end by themselves.
+pub(in crate::transport) struct Alarm {
+    marks: Rc<Marks>,
+    peers: Vec<usize>,
 }
 
 /// What this rank writes about itself.
@@ -240,6 +247,22 @@ impl Marks {
         let silent: Vec<_> = silent.map(|(rank, _)| *rank).collect();
         let suspects = if silent.is_empty() { wait.suspects.clone() } else { silent };
         self.gone(wait, Peer::OneOf(suspects), error.why)
+    }
+}
+
+impl Alarm {
+    pub(super) fn new(marks: Rc<Marks>, peers: &[usize]) -> Self {
+        Self { marks, peers: peers.to_vec() }
+    }
+
+    /// What has happened, if anything has. A store that does not answer says nothing.
+    pub(in crate::transport) fn sounds(&self) -> Option<String> {
+        let Marks { keys, store, .. } = &*self.marks;
+        let left = |rank: &&usize| store.has(&keys.left(**rank)).unwrap_or(false);
+        match self.marks.fallen() {
+            Some(fall) => Some(format!("rank {} has failed", fall.rank)),
+            None => self.peers.iter().find(left).map(|rank| format!("rank {rank} has left")),
+        }
     }
 }
 
