@@ -32,7 +32,7 @@ mod tensors;
 mod tests;
 mod world;
 
-pub use check::{Checked, check, shrunk};
+pub use check::{Alone, Checked, Line, check, check_alone, check_in_threads, one_store, shrunk, unshrunk};
 pub use job::Job;
 pub use observe::{Begun, NamedGradients, Observer, Row, StepDone};
 pub use outline::Outline;

@@ -16,6 +16,7 @@ use crate::{
     transport::Limits,
 };
 
+mod alone;
 mod ledger;
 mod precision;
 mod resume;

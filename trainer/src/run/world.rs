@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Stack of a rank's thread: backward walks the graph of a part, and libtorch's frames are large.
-const STACK: usize = 8 << 20;
+pub(in crate::run) const STACK: usize = 8 << 20;
 
 /// What a rank is told beside its job.
 #[derive(Debug, Clone)]

@@ -27,8 +27,9 @@ pub(crate) enum Verb {
     Train(Train),
     /// Start ranks on this machine, alone or with launchers on others, and start all again when one dies.
     Launch(Launch),
-    /// Check a configuration on this machine, however many ranks it has: all run the first step as threads, on a model shrunk to what
-    /// the mesh still divides. Proves that groups, messages, collectives and shapes agree.
+    /// Check a configuration on this machine, however many ranks it has: each runs the first step, the others imagined, on a model
+    /// shrunk to what the mesh still divides; then what all did is compared. Proves that groups, messages, collectives and shapes
+    /// agree, and that nobody waits for what never comes. With --rank: one rank at its real sizes.
     Check(Check),
     /// Prove on this machine, in seconds, that the whole road holds: four workers train in a pipeline, one is killed, they start again from
     /// the last checkpoint, another mesh goes on; names, samples and losses are those of one process.
@@ -91,6 +92,12 @@ pub(crate) struct Source {
 pub(crate) struct Check {
     #[command(flatten)]
     pub(crate) source: Source,
+    /// Run this rank alone, at its real sizes: what memory and time it takes, and what it sends beside what `plan` says.
+    #[arg(long, value_name = "RANK")]
+    pub(crate) rank: Option<usize>,
+    /// Run all ranks at once, as threads: slower, and compares values too.
+    #[arg(long, conflicts_with = "rank")]
+    pub(crate) threads: bool,
     /// Print JSON, with what each rank sends.
     #[arg(long)]
     pub(crate) json: bool,

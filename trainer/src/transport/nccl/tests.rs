@@ -7,9 +7,8 @@ use tch::Tensor;
 use super::{emulation::Emulation, *};
 use crate::{
     ErrorKind,
-    checkpoint::Saved,
     config::{Override, resolve},
-    run::{Begun, Job, Observer, StepDone, Summary, Terms, run_rank, run_threads},
+    run::{Job, Observer, Terms, run_rank, run_threads},
     transport::{
         Header, Kind, Mode, Purpose, Transport,
         conformance::{self, Case, Tampered},
@@ -163,35 +162,14 @@ fn a_machine_without_nccl_is_told_what_was_looked_for() {
 /// Looks on.
 struct Silent;
 
-impl Observer for Silent {
-    fn begun(&mut self, _: &Begun) -> Result<()> {
-        Ok(())
-    }
-    fn step(&mut self, _: &StepDone) -> Result<()> {
-        Ok(())
-    }
-    fn saving(&mut self, _: u64, _: Duration) -> Result<()> {
-        Ok(())
-    }
-    fn saved(&mut self, _: &Saved) -> Result<()> {
-        Ok(())
-    }
-    fn warn(&mut self, _: &str) -> Result<()> {
-        Ok(())
-    }
-    fn ended(&mut self, _: &Summary) -> Result<()> {
-        Ok(())
-    }
-    fn speaker(&self) -> Arc<dyn Fn(&str) + Send + Sync> {
-        Arc::new(|_| {})
-    }
-}
+impl Observer for Silent {}
 
 fn job(folder: &Path, settings: &[&str]) -> Job {
     let text = folder.join("text");
     std::fs::create_dir_all(&text).unwrap();
     std::fs::write(text.join("a.txt"), b"etaoin shrdlu ".repeat(500)).unwrap();
-    let place = [format!("data.folder={}", text.display()), "checkpoint.root=memory://none".to_owned()];
+    let root = folder.join(settings.concat().replace('/', "-"));
+    let place = [format!("data.folder={}", text.display()), format!("checkpoint.root={}", root.display())];
     let sizes = [
         "model.layers=4",
         "model.dim=32",

@@ -1,4 +1,4 @@
-//! `ckpt-train check`: all ranks of a configuration run the first step here, as threads, on a shrunk model.
+//! `ckpt-train check`: all ranks of a configuration run the first step here, on a shrunk model; or one does, at its real sizes.
 
 use std::{
     fs,
@@ -12,8 +12,15 @@ use crate::cli::Check;
 pub(super) fn run(options: &Check) -> Result<u8> {
     let resolved = options.source.resolve()?;
     let folder = Folder(std::env::temp_dir().join(format!("ckpt-train-check-{}", std::process::id())));
-    let small = options.source.resolve_with(&run::shrunk(&resolved, folder.path())?)?;
-    let checked = run::check(small)?;
+    if let Some(rank) = options.rank {
+        let one = options.source.resolve_with(&run::unshrunk(&resolved, folder.path())?)?;
+        let alone = run::check_alone(one, rank)?;
+        return super::print(&if options.json { alone.to_json()? + "\n" } else { alone.to_string() });
+    }
+    let mut settings = run::shrunk(&resolved, folder.path())?;
+    settings.extend(options.threads.then(|| run::one_store(folder.path())));
+    let small = options.source.resolve_with(&settings)?;
+    let checked = if options.threads { run::check_in_threads(small)? } else { run::check(small)? };
     super::print(&if options.json { checked.to_json()? + "\n" } else { checked.to_string() })
 }
 
