@@ -17,7 +17,7 @@ use super::{
     plan::CopyPlan,
     run::{largest, per_thread},
 };
-use crate::{Catalog, Chunk, Chunks, FileId, Result, digest::BLOCK_LEN};
+use crate::{Catalog, Chunk, Chunks, FileId, Result, digest::BLOCK_LEN, store::GATHERED};
 
 /// What a run will take.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -50,7 +50,10 @@ impl Forecast {
         });
         #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
         let read_amplification = if needed == 0 { 1.0 } else { read as f64 / needed as f64 };
-        let enough_memory = widest.saturating_mul(2).max(options.max_memory.min(budget.total));
+        // What files hold on their way to a disk comes off first, and grows with the bound.
+        let gathered = if options.gathered > 0 { GATHERED } else { 0 };
+        let enough = widest.saturating_mul(2).saturating_add(gathered);
+        let enough_memory = enough.max(options.max_memory.min(budget.total));
         Ok(Self { passes: passes.count, peak_memory: budget.total, read_amplification, enough_memory })
     }
 }
@@ -335,6 +338,9 @@ mod tests {
                 "{found} of {said}"
             );
             assert_eq!(forecast.enough_memory, 24 << 20);
+            let options = RunOptions { gathered: 2 << 20, ..options };
+            let forecast = Forecast::of(&plan, source.catalog(), &options, u64::MAX).unwrap();
+            assert_eq!(forecast.enough_memory, (24 << 20) + GATHERED);
         }
     }
 
