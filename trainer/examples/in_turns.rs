@@ -4,7 +4,9 @@
 //! in_turns KEY=VALUE ...        keys of the configuration
 //! ```
 //! Each line on stdin is a number of steps; after them it prints one line of JSON: the seconds of each step from the end of
-//! the one before (the first, from the line on), what saves kept the training thread from, and the last loss. The end of stdin ends the run. `cargo xtask bench trainer` is its counterpart.
+//! the one before (the first, from the line on), what saves kept the training thread from, and the last loss; the first time also how
+//! long loading or initialising took. The end of stdin ends the run. One of several ranks where the variables of a launcher say so: each
+//! rank has its own stdin and answers for itself. `cargo xtask bench trainer` is its counterpart.
 //!
 //! Invariant: a step's seconds hold everything that the training thread did, the begin of a save too.
 
@@ -22,8 +24,8 @@ use serde_json::json;
 use trainer::{
     Result,
     config::{Override, resolve},
-    run::{Begun, Job, Observer, StepDone, Terms, run_threads},
-    transport::Limits,
+    launch::Ranks,
+    run::{Begun, Job, Observer, StepDone, Terms, train_observed},
 };
 
 fn main() -> std::result::Result<(), Box<dyn Error>> {
@@ -31,9 +33,17 @@ fn main() -> std::result::Result<(), Box<dyn Error>> {
     let overrides: Vec<Override> = overrides.collect::<std::result::Result<_, _>>()?;
     let job = Job::new(resolve(None, &overrides)?)?;
     let parameters = job.parameters();
+    let ranks = Ranks::from_env()?;
+    if job.ranks() != ranks.world {
+        let (wanted, world) = (job.ranks(), ranks.world);
+        return Err(format!(
+            "the mesh has {wanted} ranks, but {world} processes were started: each needs a stdin of its own"
+        )
+        .into());
+    }
     let terms = Terms { stop: Arc::new(AtomicBool::new(false)), restart: 0 };
     let turns = |_| Ok(Turns::new(parameters, Arc::clone(&terms.stop)));
-    run_threads(&job, &Limits::default(), &terms, turns)?;
+    train_observed(&job, &ranks, &terms, turns)?;
     Ok(())
 }
 
@@ -47,13 +57,15 @@ struct Turns {
     saves: Vec<f64>,
     /// How many steps were done while a save was in flight.
     during_saves: usize,
+    /// Steps that the checkpoint has behind it which the run goes on from, and what loading it, or initialising, took.
+    begun: Option<(u64, Duration)>,
     last: Instant,
 }
 
 impl Turns {
     fn new(parameters: i64, stop: Arc<AtomicBool>) -> Self {
         let (steps, saves, last) = (Vec::new(), Vec::new(), Instant::now());
-        Self { parameters, stop, left: 0, steps, saves, during_saves: 0, last }
+        Self { parameters, stop, left: 0, steps, saves, during_saves: 0, begun: None, last }
     }
 
     /// Waits for the next turn; at the end of stdin, asks to stop.
@@ -72,7 +84,10 @@ impl Turns {
     }
 
     fn tell(&mut self, loss: f32) {
+        let begun = self.begun.take();
         let answer = json!({
+            "from": begun.map(|(step, _)| step),
+            "loading": begun.map(|(_, took)| took.as_secs_f64()),
             "steps": std::mem::take(&mut self.steps),
             "saves": std::mem::take(&mut self.saves),
             "during_saves": std::mem::take(&mut self.during_saves),
@@ -84,7 +99,8 @@ impl Turns {
 }
 
 impl Observer for Turns {
-    fn begun(&mut self, _: &Begun) -> Result<()> {
+    fn begun(&mut self, begun: &Begun) -> Result<()> {
+        self.begun = Some((begun.step, begun.took));
         self.wait()
     }
 

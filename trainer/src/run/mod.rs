@@ -39,5 +39,5 @@ pub use outline::Outline;
 pub(crate) use program::AUTO;
 pub use rank::{Ended, Summary};
 pub use recording::{Recording, SAMPLES};
-pub use start::{rehearse, train};
+pub use start::{rehearse, train, train_observed};
 pub use world::{Terms, run_rank, run_threads};

@@ -1,6 +1,8 @@
 //! [`train`]: from a configuration and the ranks that were found to a run.
 
-use super::{Job, Recording, Summary, Terms, device, job::positive, rehearsal, run_rank, run_threads};
+use super::{
+    Job, Observer, Recording, Summary, Terms, device, job::positive, rehearsal, run_rank, run_threads,
+};
 use crate::{
     Error, Result,
     config::{self, Comm, CommMode, Debug, MessageFault, Resolved, TransportKind, check_world},
@@ -19,13 +21,26 @@ pub fn train(config: Resolved, ranks: &launch::Ranks, terms: &Terms) -> Result<S
             "debug.virtual_device is set: such a run is rehearsed, and trains nothing",
         ));
     }
-    let (limits, way) = means(&config, ranks, terms)?;
+    // What is wrong with the ranks comes before what is wrong with the data.
+    means(&config, ranks, terms)?;
     let job = Job::new(config)?;
-    let Some(way) = way else {
-        return run_threads(&job, &limits, terms, |rank| Ok(Recording::new(&job, rank)));
-    };
+    train_observed(&job, ranks, terms, |rank| Ok(Recording::new(&job, rank)))
+}
+
+/// Trains as [`train`] does, but tells other observers than the console and the metrics files; `observe` makes that of each rank.
+///
+/// # Errors
+/// As [`train`].
+pub fn train_observed<O: Observer>(
+    job: &Job,
+    ranks: &launch::Ranks,
+    terms: &Terms,
+    observe: impl Fn(usize) -> Result<O> + Sync,
+) -> Result<Summary> {
+    let (limits, way) = means(&job.config, ranks, terms)?;
+    let Some(way) = way else { return run_threads(job, &limits, terms, observe) };
     let transport = join(way, ranks, &limits)?;
-    let ended = run_rank(&job, &transport, &mut Recording::new(&job, ranks.rank), terms);
+    let ended = observe(ranks.rank).and_then(|mut observer| run_rank(job, &transport, &mut observer, terms));
     if let Err(error) = &ended {
         transport.abort(error);
     }
