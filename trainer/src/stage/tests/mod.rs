@@ -9,7 +9,6 @@ mod pipelines;
 mod plain;
 mod recompute;
 mod single;
-mod speed;
 mod tiny;
 mod whole;
 mod wire;
