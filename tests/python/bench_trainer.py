@@ -1,20 +1,30 @@
 """Train a Llama in eager PyTorch, so many steps at a time as it is told: what the trainer's `in_turns` is measured against.
 
-    bench_trainer.py TEXT --sizes JSON --rows N --length N --microbatches N [--fused]
+    bench_trainer.py TEXT --sizes JSON --rows N --length N [--fused] [--numbers float32|bfloat16|autocast] [--ranks alone|fsdp|ddp]
 
-Each line on stdin is a number of steps; after them it prints one line of JSON: the seconds of each step, and the last loss. The end of stdin ends it. One thread, f32; a step reads its bytes out of TEXT, goes forward and back, clips by
-`clip_grad_norm_` and updates by `torch.optim.AdamW` as it is by default, or its fused form. The model is written the way
-TorchTitan's is: complex rotary positions, grouped-query attention by `scaled_dot_product_attention`, SwiGLU, RMS norms.
+Each line on stdin is a number of steps; after them it prints one line of JSON: the seconds of each step, and the last loss. The end of
+stdin ends it. One thread; a step reads its samples (those that the trainer takes) out of TEXT, goes forward and back, clips to a norm
+of 1 and updates by `torch.optim.AdamW` as it is by default, or its fused form. The model is written the way TorchTitan's is:
+complex rotary positions, grouped-query attention by `scaled_dot_product_attention`, SwiGLU, RMS norms; it begins as the trainer's
+does, with other random numbers.
+
+`bfloat16`: weights, gradients and moments are bf16, and all that is computed on them. `autocast`: weights and moments are f32,
+`torch.autocast` chooses what is computed in bf16. ROWS are those of this process.
 """
 
 import argparse
+import contextlib
 import json
+import math
 import sys
 import time
 
 import torch
 from torch import nn
 from torch.nn import functional as F
+
+import bench_trainer_ranks as ranks
+from bench_trainer_samples import windows
 
 
 class Attention(nn.Module):
@@ -38,8 +48,8 @@ class Attention(nn.Module):
 
 
 def turned(x, turns):
-    pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
-    return torch.view_as_real(pairs * turns).flatten(3)
+    pairs = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
+    return torch.view_as_real(pairs * turns).flatten(3).type_as(x)
 
 
 class Layer(nn.Module):
@@ -69,9 +79,10 @@ class Llama(nn.Module):
         frequencies = sizes.get("rope_theta", 10_000.0) ** (-torch.arange(0, head_dim, 2) / head_dim)
         angles = torch.outer(torch.arange(sizes["max_length"]).float(), frequencies)
         self.register_buffer("turns", torch.polar(torch.ones_like(angles), angles).unsqueeze(1))
-        for weight in self.parameters():
+        for name, weight in self.named_parameters():
             if weight.dim() == 2:
-                nn.init.normal_(weight, std=0.02)
+                ends_branch = name.endswith(("wo.weight", "w2.weight"))
+                nn.init.normal_(weight, std=0.02 / math.sqrt(2 * sizes["layers"]) if ends_branch else 0.02)
 
     def forward(self, tokens):
         x = self.embedding(tokens)
@@ -84,10 +95,16 @@ class Llama(nn.Module):
 class Training:
     def __init__(self, given):
         self.given = given
-        self.model = Llama(given.sizes)
+        self.ranks = ranks.Ranks(given.ranks)
+        torch.manual_seed(1)
+        model = Llama(given.sizes)
+        if given.numbers == "bfloat16":
+            for weight in model.parameters():  # Not the rotary positions.
+                weight.data = weight.data.bfloat16()
+        self.model, self.held = self.ranks.share_out(model)
         self.text = torch.frombuffer(bytearray(open(given.text, "rb").read()), dtype=torch.uint8)
-        kept = [p for p in self.model.parameters() if p.dim() < 2]
-        decayed = [p for p in self.model.parameters() if p.dim() >= 2]
+        kept = [p for p in self.held.parameters() if p.dim() < 2]
+        decayed = [p for p in self.held.parameters() if p.dim() >= 2]
         groups = [{"params": decayed, "weight_decay": 0.1}, {"params": kept, "weight_decay": 0.0}]
         fused = True if given.fused else None
         self.optimizer = torch.optim.AdamW(groups, lr=3e-4, betas=(0.9, 0.95), eps=1e-8, fused=fused)
@@ -95,23 +112,28 @@ class Training:
 
     def batch(self):
         rows, length = self.given.rows, self.given.length
-        starts = [(self.cursor + row) * 40_503 * length % (len(self.text) - length - 1) for row in range(rows)]
-        self.cursor += rows
+        first = self.cursor + self.ranks.rank * rows
+        self.cursor += self.ranks.world * rows
+        starts = windows(len(self.text), length, 0, range(first, first + rows))
         samples = torch.stack([self.text[start:start + length + 1] for start in starts]).long()
         return samples[:, :-1], samples[:, 1:].flatten()
 
+    def precision(self):
+        if self.given.numbers == "autocast":
+            return torch.autocast("cpu", dtype=torch.bfloat16)
+        return contextlib.nullcontext()
+
     def step(self):
         self.optimizer.zero_grad(set_to_none=True)
-        batches = [self.batch() for _ in range(self.given.microbatches)]
-        count = sum(targets.numel() for _, targets in batches)
-        total = 0.0
-        for tokens, targets in batches:
-            loss = F.cross_entropy(self.model(tokens).flatten(0, 1), targets, reduction="sum")
-            total += loss.item()
-            (loss / count).backward()
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0, error_if_nonfinite=True)
+        tokens, targets = self.batch()
+        with self.precision():
+            logits = self.model(tokens)
+        # The mean of this rank's tokens: FSDP and DDP take the mean over ranks.
+        loss = F.cross_entropy(logits.flatten(0, 1).float(), targets)
+        loss.backward()
+        ranks.clip(list(self.held.parameters()), 1.0)
         self.optimizer.step()
-        return total / count
+        return loss.item()
 
 
 def turn(training, steps):
@@ -120,7 +142,7 @@ def turn(training, steps):
         began = time.perf_counter()
         loss = training.step()
         seconds.append(time.perf_counter() - began)
-    parameters = sum(p.numel() for p in training.model.parameters())
+    parameters = sum(p.numel() for p in training.held.parameters())
     return {"steps": seconds, "parameters": parameters, "loss": loss}
 
 
@@ -128,13 +150,17 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("text")
     parser.add_argument("--sizes", type=json.loads, required=True)
-    for name in ["rows", "length", "microbatches"]:
+    for name in ["rows", "length"]:
         parser.add_argument(f"--{name}", type=int, required=True)
     parser.add_argument("--fused", action="store_true")
+    parser.add_argument("--numbers", choices=["float32", "bfloat16", "autocast"], default="float32")
+    parser.add_argument("--ranks", choices=[ranks.ALONE, ranks.FSDP, ranks.DDP], default=ranks.ALONE)
     torch.set_num_threads(1)
+    ranks.quiet()
     training = Training(parser.parse_args())
     for line in sys.stdin:
         print(json.dumps(turn(training, int(line))), flush=True)
+    training.ranks.leave()
 
 
 if __name__ == "__main__":

@@ -15,11 +15,21 @@ pub(super) struct Figure {
     pub(super) met: Option<bool>,
 }
 
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Target {
     AtMost(f64),
     AtLeast(f64),
+}
+
+impl Target {
+    /// Whether `value` is on its side; not a number never is.
+    pub(super) fn is_met(self, value: f64) -> bool {
+        match self {
+            Self::AtMost(most) => value <= most,
+            Self::AtLeast(least) => value >= least,
+        }
+    }
 }
 
 impl Figure {
@@ -29,10 +39,7 @@ impl Figure {
         value: Spread,
         target: Option<Target>,
     ) -> Self {
-        let met = target.map(|target| match target {
-            Target::AtMost(most) => value.median <= most,
-            Target::AtLeast(least) => value.median >= least,
-        });
+        let met = target.map(|target| target.is_met(value.median));
         let figure = Self { what: what.into(), unit, value, target, met };
         figure.print();
         figure

@@ -32,16 +32,33 @@ impl<A: DeserializeOwned> Served<A> {
 
     /// Has it do a job.
     pub(super) fn go(&mut self, job: &str) -> Result<A, Error> {
-        let asked = self.ask.as_mut().map(|ask| writeln!(ask, "{job}").and_then(|()| ask.flush()));
+        self.ask(job)?;
+        self.hear()
+    }
+
+    /// Tells it to do a job; [`Served::hear`] waits for its answer.
+    pub(super) fn ask(&mut self, job: &str) -> Result<(), Error> {
+        match self.ask.as_mut().map(|ask| writeln!(ask, "{job}").and_then(|()| ask.flush())) {
+            Some(Ok(())) => Ok(()),
+            _ => Err(self.ended()),
+        }
+    }
+
+    /// Its answer to the job that it was told to do.
+    pub(super) fn hear(&mut self) -> Result<A, Error> {
         let mut line = String::new();
-        let heard = self.hear.read_line(&mut line);
-        if !matches!((asked, heard), (Some(Ok(())), Ok(1..))) {
-            let status =
-                self.child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
-            return Err(self.failed(&status, "see its own message above"));
+        if !matches!(self.hear.read_line(&mut line), Ok(1..)) {
+            return Err(self.ended());
         }
         serde_json::from_str(&line)
             .map_err(|source| Error::Answer { command: process::shown(&self.command), source })
+    }
+
+    fn ended(&mut self) -> Error {
+        // It may be stuck with its output closed: nothing more is asked of it.
+        self.dismiss();
+        let status = self.child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
+        self.failed(&status, "see its own message above")
     }
 
     /// The number of the process.
@@ -55,9 +72,16 @@ impl<A: DeserializeOwned> Served<A> {
     }
 }
 
+impl<A> Served<A> {
+    /// Tells it that no job will come any more, without waiting for its end.
+    pub(super) fn dismiss(&mut self) {
+        drop(self.ask.take());
+    }
+}
+
 impl<A> Drop for Served<A> {
     fn drop(&mut self) {
-        drop(self.ask.take());
+        self.dismiss();
         // It has nothing left to say, and its failure would have been seen in its turn.
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! A process that does some steps whenever it is told to, and says how long they took.
+//! Processes that do some steps whenever they are told to, and say how long they took: the ranks of one run.
 
 use std::process::Command;
 
@@ -10,19 +10,25 @@ use crate::error::Error;
 /// Of Linux's `USER_HZ`, on every machine that it runs torch on.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// What it says of one turn.
+/// What the ranks say of one turn.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Answer {
-    /// Seconds of each step.
+    /// Seconds of each step; of several ranks, of the slowest.
     pub(super) steps: Vec<f64>,
-    /// Processor time of the turn, all threads together, the kernel's part included; not a number where the system does not
-    /// tell it as Linux does.
+    /// Processor time of the turn, all threads of all ranks together, the kernel's part included; not a number where the
+    /// system does not tell it as Linux does.
     #[serde(skip)]
     pub(super) processor: f64,
-    /// Parameters of its model.
+    /// Parameters of the model.
     pub(super) parameters: u64,
     /// Mean loss of the last step.
     pub(super) loss: f64,
+    /// In a run's first turn: steps of the checkpoint that it went on from.
+    #[serde(default)]
+    pub(super) from: Option<u64>,
+    /// In a run's first turn: seconds of loading, or of making the first weights.
+    #[serde(default)]
+    pub(super) loading: Option<f64>,
     /// Seconds that each save kept the training thread from training.
     #[serde(default)]
     pub(super) saves: Vec<f64>,
@@ -41,35 +47,77 @@ impl Answer {
     pub(super) fn used(&self) -> f64 {
         self.processor / self.steps.len() as f64
     }
+
+    /// What all ranks say, as one.
+    fn merged(all: &[Self]) -> Option<Self> {
+        let (first, count) = (all.first()?, all.len() as f64);
+        let longest = |of: fn(&Self) -> &[f64]| {
+            let at = |at: usize| all.iter().filter_map(|it| of(it).get(at).copied()).fold(0.0, f64::max);
+            (0..of(first).len()).map(at).collect::<Vec<_>>()
+        };
+        Some(Self {
+            steps: longest(|it| &it.steps),
+            saves: longest(|it| &it.saves),
+            loss: all.iter().map(|it| it.loss).sum::<f64>() / count,
+            loading: all.iter().filter_map(|it| it.loading).reduce(f64::max),
+            during_saves: all.iter().map(|it| it.during_saves).max().unwrap_or_default(),
+            ..first.clone()
+        })
+    }
 }
 
-/// The process. It ends when this is dropped.
+/// The processes. They end when this is dropped.
 #[derive(Debug)]
-pub(super) struct Turns(Served<Answer>);
+pub(super) struct Turns(Vec<Served<Answer>>);
 
 impl Turns {
-    pub(super) fn start(mut command: Command) -> Result<Self, Error> {
-        command.env("OMP_NUM_THREADS", "1");
-        Served::start(command).map(Self)
+    /// Starts one for each rank.
+    pub(super) fn start(commands: Vec<Command>) -> Result<Self, Error> {
+        let mut all = Self(Vec::new());
+        for command in commands {
+            all.0.push(Served::start(command)?);
+        }
+        Ok(all)
     }
 
-    /// Has it do `steps` steps.
+    /// Has them do `steps` steps.
     pub(super) fn go(&mut self, steps: usize) -> Result<Answer, Error> {
         let before = self.processor();
-        let mut answer = self.0.go(&steps.to_string())?;
-        answer.processor = self.processor() - before;
-        if answer.steps.len() == steps && answer.loss.is_finite() {
-            return Ok(answer);
+        for rank in &mut self.0 {
+            rank.ask(&steps.to_string())?;
         }
-        Err(self.0.failed("still running", &format!("a turn of {steps} steps gave {answer:?}")))
+        let answers = self.0.iter_mut().map(Served::hear).collect::<Result<Vec<_>, _>>()?;
+        for (rank, answer) in self.0.iter().zip(&answers) {
+            if answer.steps.len() != steps || !answer.loss.is_finite() {
+                return Err(rank.failed("still running", &format!("a turn of {steps} steps gave {answer:?}")));
+            }
+        }
+        let merged = Answer::merged(&answers);
+        let mut merged = merged.ok_or_else(|| Error::Missing {
+            what: "a process to measure".to_owned(),
+            remedy: "a way to train has at least one rank".to_owned(),
+        })?;
+        merged.processor = self.processor() - before;
+        Ok(merged)
     }
 
-    /// Seconds of processor time since it began.
+    /// Seconds of processor time since they began.
     fn processor(&self) -> f64 {
-        let said = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id()));
-        let ticks = said.ok().and_then(|said| ticks(&said));
-        ticks.map_or(f64::NAN, |ticks| ticks / TICKS_PER_SECOND)
+        self.0.iter().map(|rank| used(rank.id())).sum()
     }
+}
+
+impl Drop for Turns {
+    /// Ranks end together: one that is still waited for keeps the others.
+    fn drop(&mut self) {
+        self.0.iter_mut().for_each(Served::dismiss);
+    }
+}
+
+fn used(process: u32) -> f64 {
+    let said = std::fs::read_to_string(format!("/proc/{process}/stat"));
+    let ticks = said.ok().and_then(|said| ticks(&said));
+    ticks.map_or(f64::NAN, |ticks| ticks / TICKS_PER_SECOND)
 }
 
 /// Ticks in user and kernel mode: the 14th and 15th field; the second is the program's name in brackets, blanks and all.
@@ -88,5 +136,43 @@ mod tests {
         let stat = "42 (a ) b) S 1 2 3 4 5 6 7 8 9 10 250 50 0 0 20";
         assert_eq!(ticks(stat), Some(300.0));
         assert_eq!(ticks("42 (cut) S 1 2"), None);
+    }
+
+    #[test]
+    fn a_step_of_several_ranks_takes_as_long_as_on_the_slowest() {
+        let rank = |steps: &[f64], loss| Answer {
+            steps: steps.to_vec(),
+            processor: 0.0,
+            parameters: 7,
+            loss,
+            from: Some(3),
+            loading: Some(loss / 10.0),
+            saves: vec![],
+            during_saves: 0,
+        };
+        let both = Answer::merged(&[rank(&[1.0, 4.0], 2.0), rank(&[3.0, 2.0], 4.0)]).unwrap();
+        assert_eq!(both.steps, [3.0, 4.0]);
+        assert_eq!((both.loss, both.loading, both.from), (3.0, Some(0.4), Some(3)));
+        assert!(Answer::merged(&[]).is_none());
+    }
+
+    #[test]
+    fn ranks_are_told_before_any_is_waited_for_and_end_together() {
+        // Each waits until the other has been told as well.
+        let folder = std::env::temp_dir().join(format!("ckpt-turns-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let rank = |mine: &str, other: &str| {
+            let mut command = Command::new("sh");
+            let answer = r#"{"steps":[0.5],"parameters":1,"loss":2.0}"#;
+            let script = format!(
+                "read line; : > {mine}; while [ ! -e {other} ]; do sleep 0.01; done; echo '{answer}'; read line"
+            );
+            command.args(["-c", &script]).current_dir(&folder);
+            command
+        };
+        let mut turns = Turns::start(vec![rank("a", "b"), rank("b", "a")]).unwrap();
+        assert_eq!(turns.go(1).unwrap().steps, [0.5]);
+        drop(turns);
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }
