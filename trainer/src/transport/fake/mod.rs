@@ -1,6 +1,6 @@
 //! One rank without the others: what it receives and gathers is of the due shape and means nothing, and all that it does with
 //! others is recorded. So one process can run any rank of a run of any size, at its real sizes; and what all ranks were
-//! recorded to do can be held against each other, without running them together (see [`prove`]).
+//! recorded to do can be held against each other, without running them together (see [`prove()`]).
 //!
 //! What others answer: a message, and a part of an exchange, is zeros; a part of a gather is a copy of this rank's where it has the same
 //! shape, so that what is made of weights and widths stays finite and adds up, else zeros; a sum is this rank's part; bytes are

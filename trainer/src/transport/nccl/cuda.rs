@@ -5,7 +5,8 @@
 //! `ncclCommGetAsyncError` says when they are over. Events on the stream say when a call has run.
 //!
 //! Invariants: no function is called before its library was found; a communicator is used by the thread that made it, with its
-//! GPU's primary context current, which is the one that libtorch uses; after it was left it is not touched again.
+//! GPU's primary context current, which is the one that libtorch uses; after it was left it is not touched again; tensors of a call
+//! are held until it has run or its communicator was left, whoever forgets the call.
 #![expect(unsafe_code, reason = "NCCL is a C library; every call says why it is sound")]
 
 use std::{
@@ -155,7 +156,7 @@ impl Library for Loaded {
         let begun = unsafe { sys::ncclCommInitRankConfig(&raw mut raw, size, name, rank, &raw mut config) };
         checked(what, begun)?;
         let compute = self.context.default_stream();
-        Ok(Rc::new(Joined(Rc::new(Inner { raw: Cell::new(raw), stream, compute }))))
+        Ok(Rc::new(Joined(Rc::new(Inner { raw: Cell::new(raw), stream, compute, called: RefCell::default() }))))
     }
 }
 
@@ -181,6 +182,8 @@ struct Inner {
     stream: Arc<CudaStream>,
     /// What computes: torch's.
     compute: Arc<CudaStream>,
+    /// Calls that may not have run yet: nobody has to wait for one.
+    called: RefCell<Vec<Rc<Called>>>,
 }
 
 /// A call, and the event after it, which is recorded when the library has taken the call in.
@@ -272,7 +275,11 @@ impl Communicator for Joined {
         self.0.make(&call)?;
         let called =
             Called { inner: Rc::clone(&self.0), event: RefCell::default(), _tensors: call.tensors() };
-        Ok(Rc::new(called))
+        let called = Rc::new(called);
+        let mut all = self.0.called.borrow_mut();
+        all.retain(|it| !matches!(it.done(), Ok(true)));
+        all.push(Rc::clone(&called));
+        Ok(called)
     }
 
     fn leave(&self, broken: bool) {
@@ -285,6 +292,7 @@ impl Communicator for Joined {
         // Nobody is left to be told of a failure to leave.
         // SAFETY: the communicator is not touched after this.
         let _ = unsafe { if whole { sys::ncclCommDestroy(raw) } else { sys::ncclCommAbort(raw) } };
+        self.0.called.borrow_mut().clear();
     }
 }
 
