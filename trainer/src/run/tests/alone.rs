@@ -97,7 +97,7 @@ fn ranks_one_after_another_do_what_they_do_as_threads() {
     for settings in [
         &["parallelism.mesh=2x2x2", "training.global_batch=8", "parallelism.schedule=ZBVZeroBubble"][..],
         &["parallelism.mesh=4x1x2", "training.global_batch=8", "training.mode=fast"],
-        &["parallelism.mesh=1x4x1", "comm.mode=sync", "model.tie_embeddings=true"],
+        &["parallelism.mesh=1x4x1", "comm.mode=sync", "model.tie_embeddings=true", "parallelism.ties=sync"],
     ] {
         let folder = tempfile::tempdir().unwrap();
         let recorded = check(shrunken(settings, folder.path(), false)).unwrap();

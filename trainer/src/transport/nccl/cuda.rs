@@ -156,7 +156,12 @@ impl Library for Loaded {
         let begun = unsafe { sys::ncclCommInitRankConfig(&raw mut raw, size, name, rank, &raw mut config) };
         checked(what, begun)?;
         let compute = self.context.default_stream();
-        Ok(Rc::new(Joined(Rc::new(Inner { raw: Cell::new(raw), stream, compute, called: RefCell::default() }))))
+        Ok(Rc::new(Joined(Rc::new(Inner {
+            raw: Cell::new(raw),
+            stream,
+            compute,
+            called: RefCell::default(),
+        }))))
     }
 }
 
