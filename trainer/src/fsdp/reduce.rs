@@ -1,4 +1,5 @@
-//! The reduction of a part's gradients, once a step: over the ranks of a replica to shards, then over replicas.
+//! The reduction of gradients, once a step: over the ranks of a replica to shards, then over replicas; of neighbouring parts together,
+//! as long as they are small.
 //!
 //! ```text
 //!  sums of this rank ─► exchange in the shard group, sum ─► shard ─► all-reduce in the replica group ─► gradient of the shard
@@ -14,6 +15,8 @@
 //!
 //! Invariants: no gradient is missing when its part is reduced; sums of microbatches are freed then; every rank of a replica group ends
 //! with the same bits; what one rank gives that is not finite is remembered there, since afterwards all have it.
+
+use std::ops::Range;
 
 use tch::{Kind, Tensor};
 
@@ -32,24 +35,94 @@ use crate::{
     transport::{Group, Purpose},
 };
 
+/// Elements of gradients that are reduced together, at most, unless a part has more: 25 MiB, as in torch's DDP. A collective of few
+/// bytes takes about as long as one of many.
+const BUCKET: i64 = (25 << 20) / 4;
+
+/// What a rank gives of a part: for each member of the shard group, in the layout of its flat buffer.
+struct Given<'a> {
+    unit: &'a Unit,
+    flats: Vec<Tensor>,
+}
+
+/// Which neighbours of these lengths are reduced together, of at most so many elements.
+fn buckets(lengths: &[i64], most: i64) -> Vec<Range<usize>> {
+    let (mut all, mut begin, mut filled) = (Vec::new(), 0, 0);
+    for (at, length) in lengths.iter().enumerate() {
+        if at > begin && filled + length > most {
+            all.push(begin..at);
+            (begin, filled) = (at, 0);
+        }
+        filled += length;
+    }
+    if begin < lengths.len() {
+        all.push(begin..lengths.len());
+    }
+    all
+}
+
+/// By member, what all parts of a bucket give to it, one after the other.
+fn together(mut bucket: Vec<Given<'_>>, members: usize) -> Result<Vec<Tensor>> {
+    if bucket.len() == 1 {
+        return bucket.pop().map(|given| given.flats).ok_or_else(nobody);
+    }
+    let of = |member: usize| {
+        let flats = bucket.iter().filter_map(|given| given.flats.get(member)).collect::<Vec<_>>();
+        Ok(Tensor::f_cat(&flats, 0)?)
+    };
+    (0..members).map(of).collect()
+}
+
 impl State {
     /// Reduces the gradients of a part to its shards. Collective over the shard group, then over the replica group.
     ///
     /// # Errors
     /// `Internal` for a gradient that is missing: names it and its microbatch; the transport's.
     pub fn reduce(&self, part: usize) -> Result<()> {
+        self.reduce_parts(part..part + 1)
+    }
+
+    /// The same of several parts, ascending: neighbours go together as long as they are small.
+    fn reduce_parts(&self, parts: Range<usize>) -> Result<()> {
         let _guard = tch::no_grad_guard();
-        let (_, unit) = self.plan.unit(part)?;
-        if self.reduced.borrow().contains_key(&part) {
-            return Err(Error::internal(format!("part {part} was reduced already in this step")));
+        let units = parts.map(|part| Ok(self.plan.unit(part)?.1)).collect::<Result<Vec<&Unit>>>()?;
+        // Of all shards, so the same on all members: where buckets end, too.
+        let lengths: Vec<i64> = units.iter().map(|unit| unit.lengths.iter().sum()).collect();
+        // Alone, there is nothing to wait for, and nothing is copied.
+        let most = if self.data.ranks() == 1 { 0 } else { BUCKET };
+        for bucket in buckets(&lengths, most) {
+            let units = units.get(bucket).unwrap_or_default();
+            self.reduce_bucket(units.iter().map(|unit| self.given(unit)).collect::<Result<_>>()?)?;
+        }
+        Ok(())
+    }
+
+    /// What this rank has to give of a part.
+    fn given<'a>(&self, unit: &'a Unit) -> Result<Given<'a>> {
+        if self.reduced.borrow().contains_key(&unit.part) {
+            return Err(Error::internal(format!("part {} was reduced already in this step", unit.part)));
         }
         let sums = self.sums_of(unit)?;
-        let flats = (0..self.data.shard)
-            .map(|member| flat(&self.plan, unit, &sums, member))
-            .collect::<Result<_>>()?;
-        drop(sums);
-        let reduced = self.over_replicas(unit, self.over_shards(unit, flats)?)?;
-        self.reduced.borrow_mut().insert(part, reduced);
+        let flats = (0..self.data.shard).map(|member| flat(&self.plan, unit, &sums, member));
+        Ok(Given { unit, flats: flats.collect::<Result<_>>()? })
+    }
+
+    fn reduce_bucket(&self, bucket: Vec<Given<'_>>) -> Result<()> {
+        let own = |given: &Given<'_>| given.unit.lengths.get(self.member).copied().ok_or_else(nobody);
+        let parts =
+            bucket.iter().map(|given| Ok((given.unit.part, own(given)?))).collect::<Result<Vec<_>>>()?;
+        let name = match parts.as_slice() {
+            [(first, _), .., (last, _)] => format!("parts {first} to {last}"),
+            _ => parts.first().map_or_else(String::new, |(part, _)| format!("part {part}")),
+        };
+        let flats = together(bucket, self.data.shard)?;
+        let length = parts.iter().map(|(_, length)| length).sum();
+        let reduced = self.over_replicas(&name, self.over_shards((&name, length), flats)?)?;
+        let mut begin = 0;
+        for (part, length) in parts {
+            self.reduced.borrow_mut().insert(part, reduced.f_narrow(0, begin, length)?);
+            begin += length;
+        }
         Ok(())
     }
 
@@ -70,22 +143,21 @@ impl State {
     }
 
     /// The sum over the ranks of this rank's replica, of this rank's shard.
-    fn over_shards(&self, unit: &Unit, mut flats: Vec<Tensor>) -> Result<Tensor> {
+    fn over_shards(&self, (name, own): (&str, i64), mut flats: Vec<Tensor>) -> Result<Tensor> {
         if self.data.shard == 1 {
             return flats.pop().ok_or_else(nobody);
         }
-        let own = unit.lengths.get(self.member).copied().ok_or_else(nobody)?;
-        let purpose = Purpose(format!("gradients of part {}", unit.part));
+        let purpose = Purpose(format!("gradients of {name}"));
         self.exchanged(&*self.groups.shard, &purpose, &flats, own)
     }
 
     /// The sum of a shard over all replicas.
-    fn over_replicas(&self, unit: &Unit, shard: Tensor) -> Result<Tensor> {
+    fn over_replicas(&self, name: &str, shard: Tensor) -> Result<Tensor> {
         let (group, replicas) = (&self.groups.replicate, self.data.replicate);
         if replicas == 1 {
             return Ok(shard);
         }
-        let purpose = |what: &str| Purpose(format!("{what} of part {} over replicas", unit.part));
+        let purpose = |what: &str| Purpose(format!("{what} of {name} over replicas"));
         if self.sums == Sums::Fast && self.reduce_in == Precision::Float32 {
             return group.all_reduce(&purpose("gradients"), shard);
         }
@@ -189,10 +261,10 @@ fn cut_out(held: &Held, region: &reshard::Region, pieces: &[Tensor]) -> Result<O
     }
 }
 
-/// A stage's parts, one after the other; ascending, as on every member of the group.
+/// A stage's parts; ascending, as on every member of the group.
 impl GradReduce for State {
-    fn reduce(&self, mut parts: std::ops::Range<usize>) -> Result<()> {
-        parts.try_for_each(|part| Self::reduce(self, part))
+    fn reduce(&self, parts: Range<usize>) -> Result<()> {
+        self.reduce_parts(parts)
     }
 }
 
@@ -214,6 +286,16 @@ mod tests {
             }
             assert_eq!(end, units * ALIGNMENT);
         }
+    }
+
+    #[test]
+    fn small_neighbours_are_reduced_together_and_a_large_part_alone() {
+        let ends = |lengths: &[i64], most| buckets(lengths, most).iter().map(|it| it.end).collect::<Vec<_>>();
+        assert!(ends(&[], 8).is_empty());
+        assert_eq!(ends(&[1, 0, 5], 8), [3]);
+        assert_eq!(ends(&[4, 4, 1], 8), [2, 3]);
+        assert_eq!(ends(&[24, 1, 2, 8], 8), [1, 3, 4]);
+        assert_eq!(ends(&[2, 3], 0), [1, 2]);
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! | `no_shard` | nothing | 2 · S · (R - 1) / R once |
 //!
 //! S: bytes of the weights of a rank's stages; n = (N - 1) / N over N shards; R replicas. Gradients of all microbatches are summed where
-//! they arise, and reduced once a step, in one collective for each part (two and one more where replicas are summed exactly).
+//! they arise, and reduced once a step, all parts of these small models in one collective (two more where replicas are summed exactly).
 
 use std::{collections::BTreeMap, rc::Rc, thread};
 
@@ -203,23 +203,23 @@ fn what_each_strategy_moves_in_a_step_is_what_the_ledger_says() {
         let table = 4 * TABLE * (dp - 1) / dp;
         let full = Ledger {
             weights: (microbatches * (2 * parts - 1), microbatches * (2 * once - table)),
-            gradients: (parts, once),
+            gradients: (1, once),
         };
         assert_eq!(ledger(&[mesh(text), strategy("full_shard")], 1), full);
-        let kept = Ledger { weights: (parts, once), gradients: (parts, once) };
+        let kept = Ledger { weights: (parts, once), gradients: (1, once) };
         assert_eq!(ledger(&[mesh(text), strategy("shard_grad_op")], 1), kept);
-        let whole = Ledger { weights: (0, 0), gradients: (2 * parts, 2 * once) };
+        let whole = Ledger { weights: (0, 0), gradients: (2, 2 * once) };
         assert_eq!(ledger(&[mesh(text), strategy("no_shard")], 1), whole);
-        let fast = Ledger { gradients: (parts, 2 * once), ..whole };
+        let fast = Ledger { gradients: (1, 2 * once), ..whole };
         assert_eq!(ledger(&[mesh(text), strategy("no_shard"), ("training.mode", "fast")], 1), fast);
     }
     let bf16 = [mesh("2x1x1"), strategy("shard_grad_op"), ("training.mixed_precision_param", "bf16")];
-    let halved = Ledger { weights: (parts, all / 2 / 2), gradients: (parts, all / 2) };
+    let halved = Ledger { weights: (parts, all / 2 / 2), gradients: (1, all / 2) };
     assert_eq!(ledger(&bf16, 1), halved, "weights take half as many bytes");
     let hybrid = [mesh("4x1x1"), strategy("hybrid_shard"), ("parallelism.dp_shard", "2")];
     let expected = Ledger {
         weights: (2 * (2 * parts - 1), 2 * (2 * all / 2 - 4 * TABLE / 2)),
-        gradients: (3 * parts, all / 2 + 2 * all / 2 / 2),
+        gradients: (3, all / 2 + 2 * all / 2 / 2),
     };
     assert_eq!(ledger(&hybrid, 3), expected);
 }
@@ -229,10 +229,10 @@ fn under_a_pipeline_weights_are_gathered_once_a_step_unless_they_are_to_be_freed
     // The first stage: the table, two layers (embedding and head count as one).
     let (all, parts) = (4 * (TABLE + 2 * LAYER), 3);
     let mesh = ("parallelism.mesh", "2x2x1");
-    let kept = Ledger { weights: (parts, all / 2), gradients: (parts, all / 2) };
+    let kept = Ledger { weights: (parts, all / 2), gradients: (1, all / 2) };
     assert_eq!(ledger(&[mesh], 0), kept);
     let back = 2 * all / 2 - 4 * TABLE / 2;
-    let freed = Ledger { weights: (4 * (2 * parts - 1), 4 * back), gradients: (parts, all / 2) };
+    let freed = Ledger { weights: (4 * (2 * parts - 1), 4 * back), gradients: (1, all / 2) };
     assert_eq!(ledger(&[mesh, ("fsdp.reshard_after_forward", "true")], 0), freed);
 }
 
