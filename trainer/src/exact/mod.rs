@@ -11,7 +11,8 @@
 //! Sums are made in whatever order is fastest, and products have the shapes that the real mesh gives them. What is promised:
 //!
 //! * the same configuration on the same mesh gives the same bits again: each sum has a fixed order on a given mesh;
-//! * between meshes, losses of the first steps agree to a relative [`FAST_LOSS`], as only the rounding of f32 differs;
+//! * between meshes, losses of the first steps agree to a relative [`FAST_LOSS`], as only the rounding of f32 differs
+//!   (with `training.mixed_precision_param = "bfloat16"` also that of products, to eight bits: no bound is stated);
 //! * a weight differs by at most [`FAST_WEIGHT`] of the learning rates so far: AdamW makes steps of about the rate from
 //!   gradients of any size, so that where a gradient is nothing but rounding, its steps may go apart.
 //!

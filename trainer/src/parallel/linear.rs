@@ -12,7 +12,7 @@ use std::rc::Rc;
 use tch::Tensor;
 
 use super::{
-    Cut, Precision, TpOps,
+    Cut, Precision, Products, TpOps,
     queue::{Piece, Sink},
     ranks::Ranks,
     rows::Rows,
@@ -54,7 +54,7 @@ fn column_parallel(ops: &TpOps, x: &Value, layers: &[Linear], cut: Cut) -> Resul
     let saved = precision.operand(&input.detach())?;
     let outputs = ops.deck.product(layers.len() * played, || {
         tch::no_grad(|| {
-            let x = wide(&ops.ranks.all_tokens(&saved)?)?;
+            let x = ops.ranks.products().operand(&ops.ranks.all_tokens(&saved)?)?;
             let each = layers.iter().map(|layer| products(&ops.ranks, layer, &x, played));
             Ok(each.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
         })
@@ -68,9 +68,9 @@ fn column_parallel(ops: &TpOps, x: &Value, layers: &[Linear], cut: Cut) -> Resul
             let grads = by_layer(grads, played, precision)?;
             let mut sums: Vec<Option<Tensor>> = (0..played).map(|_| None).collect();
             for (layer, grads) in layers.iter().zip(&grads).rev() {
-                let weights = ranks.weight(layer.weight, played)?;
+                let weights = ranks.stored_weight(layer.weight, played)?;
                 for ((sum, grad), weight) in sums.iter_mut().zip(grads).zip(&weights) {
-                    accumulate(sum, grad.as_ref(), weight)?;
+                    accumulate(ranks.products(), sum, grad.as_ref(), weight)?;
                 }
             }
             let x = Rows::own(&ranks, saved.shallow_clone());
@@ -91,12 +91,14 @@ fn column_parallel(ops: &TpOps, x: &Value, layers: &[Linear], cut: Cut) -> Resul
 }
 
 fn products(ranks: &Ranks, layer: &Linear, x: &Tensor, played: usize) -> Result<Vec<Tensor>> {
-    let (weights, precision) = (ranks.weight(layer.weight, played)?, ranks.precision());
+    let (weights, precision) = (ranks.stored_weight(layer.weight, played)?, ranks.precision());
     let Some(bias) = layer.bias else {
-        return weights.iter().map(|weight| precision.rounded(x.f_mm(&weight.f_tr()?)?)).collect();
+        let product = |weight| precision.rounded(ranks.products().output(x, weight)?);
+        return weights.iter().map(product).collect();
     };
-    let biases = ranks.weight(bias, played)?;
-    let product = |(weight, bias): (&Tensor, &Tensor)| precision.rounded(bias.f_addmm(x, &weight.f_tr()?)?);
+    let (biases, x) = (ranks.weight(bias, played)?, wide(x)?);
+    let product =
+        |(weight, bias): (&Tensor, &Tensor)| precision.rounded(bias.f_addmm(&x, &wide(weight)?.f_tr()?)?);
     weights.iter().zip(&biases).map(product).collect()
 }
 
@@ -115,11 +117,17 @@ fn by_layer(
     Ok(layers)
 }
 
-fn accumulate(sum: &mut Option<Tensor>, grad: Option<&Tensor>, weight: &Tensor) -> Result<()> {
+/// Adds `grad · weight` to `sum`, in f32; a sum of one product is that product, as it was computed.
+fn accumulate(
+    products: Products,
+    sum: &mut Option<Tensor>,
+    grad: Option<&Tensor>,
+    weight: &Tensor,
+) -> Result<()> {
     let Some(grad) = grad else { return Ok(()) };
-    let product = wide(grad)?.f_mm(weight)?;
+    let product = products.input_gradient(grad, weight)?;
     *sum = Some(match sum.take() {
-        Some(mut sum) => sum.f_add_(&product)?,
+        Some(sum) => wide(&sum)?.f_add_(&product)?,
         None => product,
     });
     Ok(())
@@ -202,8 +210,8 @@ fn row_parallel(ops: &TpOps, x: &Value, layers: &[Linear]) -> Result<Vec<Value>>
 }
 
 fn summed(ranks: &Ranks, layer: &Linear, inputs: &[Tensor]) -> Result<Tensor> {
-    let weights = ranks.weight(layer.weight, inputs.len())?;
-    let products = inputs.iter().zip(&weights).map(|(x, weight)| Ok(wide(x)?.f_mm(&weight.f_tr()?)?));
+    let weights = ranks.stored_weight(layer.weight, inputs.len())?;
+    let products = inputs.iter().zip(&weights).map(|(x, weight)| ranks.products().output(x, weight));
     let products = products.collect::<Result<Vec<_>>>()?;
     drop(weights);
     let sum = ranks.sum_to_owners(products, "output")?;
@@ -227,9 +235,9 @@ fn row_backward(
     let mut sums: Vec<Option<Tensor>> = inputs.iter().map(|_| None).collect();
     for (layer, grad) in layers.iter().zip(&grads).rev() {
         let grad = grad.as_ref().map(|grad| grad.get(ranks)).transpose()?;
-        let weights = ranks.weight(layer.weight, inputs.len())?;
+        let weights = ranks.stored_weight(layer.weight, inputs.len())?;
         for (sum, weight) in sums.iter_mut().zip(&weights) {
-            accumulate(sum, grad.as_ref(), weight)?;
+            accumulate(ranks.products(), sum, grad.as_ref(), weight)?;
         }
     }
     for (layer, dy) in layers.iter().zip(grads) {

@@ -32,6 +32,7 @@ mod whole;
 pub use ops::TpOps;
 pub use params::{Cut, Params, Pass};
 pub use precision::Precision;
+use precision::Products;
 pub(crate) use precision::wide;
 pub use runtime::Runtime;
 pub use tape::Tape;

@@ -7,7 +7,7 @@ use std::{cell::Cell, rc::Rc};
 
 use tch::Tensor;
 
-use super::{Params, Precision, Tokens, wide};
+use super::{Params, Precision, Products, Tokens, wide};
 use crate::{
     Error, Result,
     exact::{self, Sums, VirtualTp},
@@ -22,6 +22,7 @@ pub(super) struct Ranks {
     virtual_tp: VirtualTp,
     sums: Sums,
     tokens: Tokens,
+    products: Products,
     names: Vec<(String, Vec<i64>)>,
     collectives: Cell<u64>,
 }
@@ -39,7 +40,9 @@ impl Ranks {
             return Err(Error::internal(format!("{virtual_tp:?} on tensor-parallel rank {index} of {size}")));
         }
         let names = model.params().iter().map(|spec| (spec.fqn.to_string(), spec.shape.clone())).collect();
-        Ok(Self { params, tp, virtual_tp, sums, tokens, names, collectives: Cell::new(0) })
+        let alone = size == 1 && virtual_tp.total == 1;
+        let products = Products::chosen(params.precision(), sums, alone);
+        Ok(Self { params, tp, virtual_tp, sums, tokens, products, names, collectives: Cell::new(0) })
     }
 
     /// The weights.
@@ -82,6 +85,11 @@ impl Ranks {
     /// What products are computed on.
     pub(super) fn precision(&self) -> Precision {
         self.params.precision()
+    }
+
+    /// How they are computed.
+    pub(super) const fn products(&self) -> Products {
+        self.products
     }
 
     /// The weight in f32, in as many pieces as its cut says.
