@@ -21,7 +21,7 @@ fn no_crash_leaves_a_bad_state() {
     let said = proof("crash");
     assert_eq!((&said["holds"], &said["figures"]["bad"]), (&true.into(), &0.into()));
     let scenarios = said["figures"]["scenarios"].as_object().unwrap();
-    assert_eq!(scenarios.len(), 10);
+    assert_eq!(scenarios.len(), 11);
     assert!(scenarios.values().all(|row| row["checked"].as_u64().unwrap() > 5), "{said}");
 }
 

@@ -116,6 +116,8 @@ impl Place {
             ("training.seq_len", "16".to_owned()),
             ("training.steps", "4".to_owned()),
             ("optimizer.lr", "1e-3".to_owned()),
+            // Whatever the number of steps: a resume that changes rates warns.
+            ("lr_scheduler.decay_steps", "8".to_owned()),
             ("exact.virtual_tp", "2".to_owned()),
             ("data.folder", format!("{folder}/text")),
             ("checkpoint.root", format!("{folder}/root")),
