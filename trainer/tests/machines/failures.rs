@@ -97,7 +97,7 @@ fn a_machine_that_is_lost_may_come_back_and_else_is_waited_for_no_longer_than_wa
     assert!(meeting.log(0, 0).contains("=== rank 0, restart 1 ===\nrun 1\n"));
 
     let meeting = Meeting::of(2);
-    let options = ["-n", "1", "--max-restarts", "2", "--grace", "2s", "--rdzv-timeout", "2s"];
+    let options = ["-n", "1", "--max-restarts", "2", "--grace", "2s", "--rdzv-timeout", "10s"];
     let mut first = meeting.script(0, &options, WAITS_ONCE);
     let mut other = meeting.script(1, &options, WAITS_ONCE);
     first.line("ranks ");
@@ -129,13 +129,13 @@ fn the_others_wait_for_node_0_as_often_as_the_run_may_be_started_again() {
 #[test]
 fn a_launcher_that_falls_silent_is_taken_for_gone() {
     let meeting = Meeting::of(2);
-    let options = ["-n", "1", "--grace", "2s", "--node-timeout", "2s"];
+    let options = ["-n", "1", "--grace", "2s", "--node-timeout", "5s"];
     let mut first = meeting.script(0, &options, "sleep 600");
     let mut other = meeting.script(1, &options, "sleep 600");
     first.line("ranks ");
     other.line("ranks ");
     other.signal(Signal::STOP);
-    first.end().is(75, &["node 1 is gone", "nothing was heard from it for 2.0 s"]);
+    first.end().is(75, &["node 1 is gone", "nothing was heard from it for 5.0 s"]);
     other.signal(Signal::CONT);
     // It notices that it was given up as soon as it can, and ends its ranks.
     other.end().is(75, &["node 0 at 127.0.0.1:", "is gone: ", "giving up after 0 of 0 restarts"]);

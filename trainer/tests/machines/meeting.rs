@@ -44,7 +44,7 @@ fn ranks_are_numbered_machine_by_machine_and_meet_at_one_store() {
 #[test]
 fn machines_that_never_come_are_named_to_all_that_did() {
     let meeting = Meeting::of(4);
-    let options = ["-n", "1", "--rdzv-timeout", "3s"];
+    let options = ["-n", "1", "--rdzv-timeout", "8s"];
     let others = [meeting.script(1, &["-n", "1"], "true"), meeting.script(3, &["-n", "1"], "true")];
     let mut first = meeting.script(0, &options, "true");
     // What is no launcher counts for nothing, and disturbs nobody.
