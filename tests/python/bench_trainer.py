@@ -1,6 +1,7 @@
 """Train a Llama in eager PyTorch, so many steps at a time as it is told: what the trainer's `in_turns` is measured against.
 
-    bench_trainer.py TEXT --sizes JSON --rows N --length N [--fused] [--numbers float32|bfloat16|autocast] [--ranks alone|fsdp|ddp]
+    bench_trainer.py TEXT --sizes JSON --rows N --length N [--fused] [--numbers float32|bfloat16|autocast] [--products]
+        [--ranks alone|fsdp|ddp]
 
 Each line on stdin is a number of steps; after them it prints one line of JSON: the seconds of each step, and the last loss. The end of
 stdin ends it. One thread; a step reads its samples (those that the trainer takes) out of TEXT, goes forward and back, clips to a norm
@@ -10,6 +11,8 @@ does, with other random numbers.
 
 `bfloat16`: weights, gradients and moments are bf16, and all that is computed on them. `autocast`: weights and moments are f32,
 `torch.autocast` chooses what is computed in bf16. ROWS are those of this process.
+
+`--products`: a step is the three products of every linear, on operands that never change, and nothing else: its loss is null.
 """
 
 import argparse
@@ -136,6 +139,25 @@ class Training:
         return loss.item()
 
 
+class Products:
+    """The products of a step alone: forward, and both of the backward."""
+
+    def __init__(self, given):
+        self.held = Llama(given.sizes)
+        self.ranks = ranks.Ranks(ranks.ALONE)
+        dtype = {"bfloat16": torch.bfloat16}.get(given.numbers, torch.float32)
+        tokens = given.rows * given.length
+        linears = [module.weight.detach().to(dtype) for module in self.held.modules() if isinstance(module, nn.Linear)]
+        made = {size: torch.randn(tokens, size, dtype=dtype) for weight in linears for size in weight.shape}
+        self.operands = [(weight, made[weight.shape[1]], made[weight.shape[0]]) for weight in linears]
+
+    def step(self):
+        for weight, x, dy in self.operands:
+            F.linear(x, weight)
+            torch.mm(dy, weight)
+            torch.mm(dy.t(), x)
+
+
 def turn(training, steps):
     seconds = []
     for _ in range(steps):
@@ -153,11 +175,13 @@ def main():
     for name in ["rows", "length"]:
         parser.add_argument(f"--{name}", type=int, required=True)
     parser.add_argument("--fused", action="store_true")
+    parser.add_argument("--products", action="store_true")
     parser.add_argument("--numbers", choices=["float32", "bfloat16", "autocast"], default="float32")
     parser.add_argument("--ranks", choices=[ranks.ALONE, ranks.FSDP, ranks.DDP], default=ranks.ALONE)
     torch.set_num_threads(1)
     ranks.quiet()
-    training = Training(parser.parse_args())
+    given = parser.parse_args()
+    training = Products(given) if given.products else Training(given)
     for line in sys.stdin:
         print(json.dumps(turn(training, int(line))), flush=True)
     training.ranks.leave()

@@ -8,8 +8,8 @@ mod training;
 
 use std::{
     env, fs,
-    io::{BufRead, BufReader},
-    process::Stdio,
+    io::{BufRead, BufReader, Lines},
+    process::{ChildStderr, Stdio},
     time::{Duration, Instant},
 };
 
@@ -115,6 +115,27 @@ fn a_run_in_sync_mode_has_the_bits_of_one_in_async_mode() {
     }
 }
 
+/// What a launcher says, line by line.
+struct Said {
+    lines: Lines<BufReader<ChildStderr>>,
+    all: String,
+}
+
+impl Said {
+    /// The next line that has these words.
+    #[track_caller]
+    fn until(&mut self, words: &str) -> String {
+        let mut lines = self.lines.by_ref().map(Result::unwrap);
+        let found = lines.find(|line| {
+            self.all.push_str(line);
+            self.all.push('\n');
+            line.contains(words)
+        });
+        assert!(found.is_some(), "{words:?} was not said in\n{}", self.all);
+        found.unwrap()
+    }
+}
+
 /// The process ids in `launch  2 workers (pids 17..18), …`.
 fn pids(line: &str) -> Vec<i32> {
     let found = line.split_once("(pids ").unwrap().1.split_once(')').unwrap().0;
@@ -128,26 +149,24 @@ fn a_rank_whose_process_is_stopped_is_named_as_silent_within_the_step_limit_and_
     command.args(["launch", "-n", "2", "--max-restarts", "1", "--grace", "1s", "--", "-c", "run.toml"]);
     command.args([
         "--parallelism.mesh=1x2x1",
-        "--training.steps=400",
+        "--training.steps=4000",
         // Longer than a disk that others write to keeps a save waiting: it would be a rank that is late, and not silent.
         "--comm.step_timeout=8s",
         "--checkpoint.interval=1",
     ]);
     let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-    let pids = pids(&lines.next().unwrap().unwrap());
+    let mut said = Said { lines: BufReader::new(child.stderr.take().unwrap()).lines(), all: String::new() };
+    let pids = pids(&said.until("(pids "));
     let metrics = place.path().join("metrics/rank_00000.jsonl");
     while !fs::read_to_string(&metrics).is_ok_and(|text| text.contains("\"step\":3,")) {
         std::thread::sleep(Duration::from_millis(20));
     }
     let since = Instant::now();
     kill_process(Pid::from_raw(pids[1]).unwrap(), Signal::STOP).unwrap();
-    let named = lines.by_ref().map(Result::unwrap).find(|line| line.contains("its process is silent"));
-    let named = named.unwrap_or_default();
+    let named = said.until("its process is silent");
     assert!(named.starts_with("[0] error") && named.contains("missing: rank 1 ("), "{named}");
     assert!((8..60).contains(&since.elapsed().as_secs()), "{:?}", since.elapsed());
-    let again = lines.by_ref().map(Result::unwrap).find(|line| line.contains("resume  mesh 1x2x1"));
-    assert!(again.is_some());
+    said.until("resume  mesh 1x2x1");
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(143));
 }

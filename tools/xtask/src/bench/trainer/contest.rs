@@ -66,10 +66,9 @@ fn alike(all: &[Ran]) -> Result<(), Error> {
     let Some((first, others)) = all.split_first() else { return Ok(()) };
     for other in others {
         for (round, (a, b)) in first.answers.iter().zip(&other.answers).enumerate() {
-            let same = a.parameters == b.parameters && (a.loss - b.loss).abs() <= APART * a.loss.abs();
-            if !same {
+            if a.parameters != b.parameters || apart(a.loss, b.loss) {
                 let said = |ran: &Ran, it: &Answer| {
-                    format!("{}: {} parameters, loss {}", ran.way.name, it.parameters, it.loss)
+                    format!("{}: {} parameters, loss {:?}", ran.way.name, it.parameters, it.loss)
                 };
                 let what =
                     format!("comparisons of ways in round {round} ({}; {})", said(first, a), said(other, b));
@@ -78,6 +77,12 @@ fn alike(all: &[Ran]) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// Whether two ways learn otherwise. What trains nothing learns like all others.
+fn apart(a: Option<f64>, b: Option<f64>) -> bool {
+    let close = |(a, b): (f64, f64)| (a - b).abs() <= APART * a.abs();
+    !a.zip(b).is_none_or(close)
 }
 
 /// The row that compares two ways.
@@ -107,7 +112,7 @@ mod tests {
             steps: vec![1.0],
             processor: 1.0,
             parameters: *parameters,
-            loss: *loss,
+            loss: (*loss != 0.0).then_some(*loss),
             from: None,
             loading: None,
             saves: vec![],
@@ -120,10 +125,11 @@ mod tests {
     fn ways_that_train_another_model_or_learn_otherwise_are_not_compared() {
         let ours = || ran("ours", &[(7, 5.5), (7, 4.0)]);
         assert!(alike(&[ours(), ran("close", &[(7, 5.4), (7, 4.2)])]).is_ok());
+        assert!(alike(&[ours(), ran("trains nothing", &[(7, 0.0), (7, 0.0)])]).is_ok());
         let larger = alike(&[ours(), ran("larger", &[(8, 5.5), (8, 4.0)])]).unwrap_err().to_string();
         assert!(larger.contains("round 0") && larger.contains("8 parameters"), "{larger}");
         let apart = alike(&[ours(), ran("apart", &[(7, 5.5), (7, 5.0)])]).unwrap_err().to_string();
-        assert!(apart.contains("round 1") && apart.contains("loss 5"), "{apart}");
+        assert!(apart.contains("round 1") && apart.contains("loss Some(5.0)"), "{apart}");
         assert!(alike(&[ours(), ran("nan", &[(7, f64::NAN), (7, 4.0)])]).is_err());
     }
 }

@@ -19,7 +19,8 @@ struct Table {
     ours: Vec<Way>,
     theirs: Vec<Way>,
     relation: Relation,
-    target: Target,
+    /// None where the figure says what can be had at most.
+    target: Option<Target>,
 }
 
 /// What holds libtorch, and what it computes with, to the instructions of a processor without AVX-512.
@@ -33,8 +34,7 @@ pub(super) fn rows(part: Part, ground: &Ground, sizes: Sizes, rounds: u32) -> Re
         let ways = ours.iter().chain(&theirs).cloned().collect();
         let all = Contest { sizes, steps, ways }.run(ground, rounds)?;
         let (ours, theirs) = all.split_at(ours.len().min(all.len()));
-        let one =
-            |ours| theirs.iter().map(move |theirs: &Ran| row(part, relation, (ours, theirs), Some(target)));
+        let one = |ours| theirs.iter().map(move |theirs: &Ran| row(part, relation, (ours, theirs), target));
         rows.extend(ours.iter().flat_map(one));
     }
     Ok(rows)
@@ -55,7 +55,7 @@ fn tables(part: Part) -> Vec<Table> {
             ours: [1, 2, 4].map(virtual_ranks).into(),
             theirs: vec![Way::ours("fast mode", 1, &[FAST])],
             relation: Relation::TimesAsLong,
-            target: Target::AtMost(1.6),
+            target: Some(Target::AtMost(1.6)),
         }],
         Part::Bf16 => bf16(),
         Part::Fsdp => vec![sharded("FULL_SHARD", "full_shard", ("FSDP2", "--ranks=fsdp"), 1.4)],
@@ -65,7 +65,7 @@ fn tables(part: Part) -> Vec<Table> {
 }
 
 fn beside_torch(ours: Vec<Way>, theirs: Vec<Way>, (steps, least): (usize, f64)) -> Table {
-    Table { steps, ours, theirs, relation: Relation::TimesAsFast, target: Target::AtLeast(least) }
+    Table { steps, ours, theirs, relation: Relation::TimesAsFast, target: Some(Target::AtLeast(least)) }
 }
 
 fn virtual_ranks(count: u32) -> Way {
@@ -74,6 +74,7 @@ fn virtual_ranks(count: u32) -> Way {
 }
 
 /// On this processor as it is, and with libtorch held to what older ones have: eager bf16 is fast only with instructions of its own.
+/// How fast a step would be that consisted of the products of its linears alone says what any trainer on these kernels can reach.
 fn bf16() -> Vec<Table> {
     let exact = || Way::ours("bf16, exact mode", 1, &[BF16]);
     let theirs = || {
@@ -84,7 +85,13 @@ fn bf16() -> Vec<Table> {
     };
     let held = |ways: Vec<Way>| ways.into_iter().map(|way| way.under(", AVX2", AVX2)).collect();
     let here = vec![exact(), Way::ours("bf16, fast mode", 1, &[BF16, FAST])];
-    vec![beside_torch(here, theirs(), (1, 5.0)), beside_torch(held(vec![exact()]), held(theirs()), (1, 5.0))]
+    let products = Way::torch("the linears' products alone, bf16", 1, &["--numbers=bfloat16", "--products"]);
+    let most = Table { target: None, ..beside_torch(vec![products], theirs(), (1, 5.0)) };
+    vec![
+        beside_torch(here, theirs(), (1, 5.0)),
+        beside_torch(held(vec![exact()]), held(theirs()), (1, 5.0)),
+        most,
+    ]
 }
 
 /// Four processes over gloo, on both sides.
@@ -123,7 +130,7 @@ mod tests {
                     Part::Ddp => Target::AtLeast(0.95),
                     _ => Target::AtMost(1.6),
                 };
-                assert_eq!(target, wanted, "{part:?}");
+                assert!(target.is_none_or(|target| target == wanted), "{part:?}");
             }
         }
     }

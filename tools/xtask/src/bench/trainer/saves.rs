@@ -85,7 +85,7 @@ mod tests {
             steps: steps.to_vec(),
             processor: steps.iter().sum(),
             parameters: 7,
-            loss: 1.0,
+            loss: Some(1.0),
             from: None,
             loading: None,
             saves: saves.to_vec(),

@@ -21,8 +21,8 @@ pub(super) struct Answer {
     pub(super) processor: f64,
     /// Parameters of the model.
     pub(super) parameters: u64,
-    /// Mean loss of the last step.
-    pub(super) loss: f64,
+    /// Mean loss of the last step; none of what trains nothing.
+    pub(super) loss: Option<f64>,
     /// In a run's first turn: steps of the checkpoint that it went on from.
     #[serde(default)]
     pub(super) from: Option<u64>,
@@ -58,7 +58,7 @@ impl Answer {
         Some(Self {
             steps: longest(|it| &it.steps),
             saves: longest(|it| &it.saves),
-            loss: all.iter().map(|it| it.loss).sum::<f64>() / count,
+            loss: all.iter().map(|it| it.loss).sum::<Option<f64>>().map(|sum| sum / count),
             loading: all.iter().filter_map(|it| it.loading).reduce(f64::max),
             during_saves: all.iter().map(|it| it.during_saves).max().unwrap_or_default(),
             ..first.clone()
@@ -88,7 +88,7 @@ impl Turns {
         }
         let answers = self.0.iter_mut().map(Served::hear).collect::<Result<Vec<_>, _>>()?;
         for (rank, answer) in self.0.iter().zip(&answers) {
-            if answer.steps.len() != steps || !answer.loss.is_finite() {
+            if answer.steps.len() != steps || !answer.loss.is_none_or(f64::is_finite) {
                 return Err(rank.failed("still running", &format!("a turn of {steps} steps gave {answer:?}")));
             }
         }
@@ -144,7 +144,7 @@ mod tests {
             steps: steps.to_vec(),
             processor: 0.0,
             parameters: 7,
-            loss,
+            loss: Some(loss),
             from: Some(3),
             loading: Some(loss / 10.0),
             saves: vec![],
@@ -152,7 +152,7 @@ mod tests {
         };
         let both = Answer::merged(&[rank(&[1.0, 4.0], 2.0), rank(&[3.0, 2.0], 4.0)]).unwrap();
         assert_eq!(both.steps, [3.0, 4.0]);
-        assert_eq!((both.loss, both.loading, both.from), (3.0, Some(0.4), Some(3)));
+        assert_eq!((both.loss, both.loading, both.from), (Some(3.0), Some(0.4), Some(3)));
         assert!(Answer::merged(&[]).is_none());
     }
 
