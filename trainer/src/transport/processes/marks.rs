@@ -120,6 +120,8 @@ impl Marks {
         let mine = Arc::new(Mine { scene, entered: Mutex::default(), beat: Mutex::default() });
         let (stop, stopped) = mpsc::channel();
         let (key, failed, writer) = (keys.mark(rank), keys.failed(), Arc::clone(&mine));
+        // At once: a rank that is stopped before its first beat is as silent as one that is stopped later.
+        let _ = mine.write(&beating, &key);
         let beats = thread::spawn(move || {
             while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
                 // A store that is gone is noticed where it is needed.
@@ -224,10 +226,10 @@ impl Marks {
 
     /// What a rank does, by a mark of some beats ago.
     fn doing(&self, rank: usize, before: Option<&Mark>) -> String {
-        let Some(before) = before else { return "has left no mark".to_owned() };
-        let silent = self.mark(rank).is_none_or(|now| now.beat == before.beat);
-        let still = "; its process is silent: stopped, dead, or cut off";
-        format!("{}{}", before.doing, if silent { still } else { "" })
+        let silent =
+            self.mark(rank).map(|now| now.beat).is_none_or(|now| before.is_some_and(|it| it.beat == now));
+        let still = if silent { "; its process is silent: stopped, dead, or cut off" } else { "" };
+        format!("{}{still}", before.map_or("has left no mark", |it| it.doing.as_str()))
     }
 
     /// A connection broke: because a rank failed and said so, because one has finished, or else because of the one whose
