@@ -149,7 +149,7 @@ fn a_rank_whose_process_is_stopped_is_named_as_silent_within_the_step_limit_and_
     command.args(["launch", "-n", "2", "--max-restarts", "1", "--grace", "1s", "--", "-c", "run.toml"]);
     command.args([
         "--parallelism.mesh=1x2x1",
-        "--training.steps=4000",
+        "--training.steps=400",
         // Longer than a disk that others write to keeps a save waiting: it would be a rank that is late, and not silent.
         "--comm.step_timeout=8s",
         "--checkpoint.interval=1",

@@ -68,14 +68,18 @@ impl Answer {
 
 /// The processes. They end when this is dropped.
 #[derive(Debug)]
-pub(super) struct Turns(Vec<Served<Answer>>);
+pub(super) struct Turns {
+    ranks: Vec<Served<Answer>>,
+    /// Whether they train. A loss that is not a number arrives as none, and must not be taken for that of what trains nothing.
+    train: bool,
+}
 
 impl Turns {
     /// Starts one for each rank.
-    pub(super) fn start(commands: Vec<Command>) -> Result<Self, Error> {
-        let mut all = Self(Vec::new());
+    pub(super) fn start(commands: Vec<Command>, train: bool) -> Result<Self, Error> {
+        let mut all = Self { ranks: Vec::new(), train };
         for command in commands {
-            all.0.push(Served::start(command)?);
+            all.ranks.push(Served::start(command)?);
         }
         Ok(all)
     }
@@ -83,12 +87,13 @@ impl Turns {
     /// Has them do `steps` steps.
     pub(super) fn go(&mut self, steps: usize) -> Result<Answer, Error> {
         let before = self.processor();
-        for rank in &mut self.0 {
+        for rank in &mut self.ranks {
             rank.ask(&steps.to_string())?;
         }
-        let answers = self.0.iter_mut().map(Served::hear).collect::<Result<Vec<_>, _>>()?;
-        for (rank, answer) in self.0.iter().zip(&answers) {
-            if answer.steps.len() != steps || !answer.loss.is_none_or(f64::is_finite) {
+        let answers = self.ranks.iter_mut().map(Served::hear).collect::<Result<Vec<_>, _>>()?;
+        for (rank, answer) in self.ranks.iter().zip(&answers) {
+            let learns = answer.loss.is_some() == self.train && answer.loss.is_none_or(f64::is_finite);
+            if answer.steps.len() != steps || !learns {
                 return Err(rank.failed("still running", &format!("a turn of {steps} steps gave {answer:?}")));
             }
         }
@@ -103,14 +108,14 @@ impl Turns {
 
     /// Seconds of processor time since they began.
     fn processor(&self) -> f64 {
-        self.0.iter().map(|rank| used(rank.id())).sum()
+        self.ranks.iter().map(|rank| used(rank.id())).sum()
     }
 }
 
 impl Drop for Turns {
     /// Ranks end together: one that is still waited for keeps the others.
     fn drop(&mut self) {
-        self.0.iter_mut().for_each(Served::dismiss);
+        self.ranks.iter_mut().for_each(Served::dismiss);
     }
 }
 
@@ -170,9 +175,26 @@ mod tests {
             command.args(["-c", &script]).current_dir(&folder);
             command
         };
-        let mut turns = Turns::start(vec![rank("a", "b"), rank("b", "a")]).unwrap();
+        let mut turns = Turns::start(vec![rank("a", "b"), rank("b", "a")], true).unwrap();
         assert_eq!(turns.go(1).unwrap().steps, [0.5]);
         drop(turns);
         std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_loss_that_is_not_a_number_ends_a_measurement_and_only_what_trains_nothing_has_none() {
+        let turn = |answer: &str, train| {
+            let mut command = Command::new("sh");
+            command.args(["-c", &format!("read line; echo '{answer}'; read line")]);
+            Turns::start(vec![command], train).unwrap().go(1).map(|answer| answer.loss)
+        };
+        let with = r#"{"steps":[0.5],"parameters":1,"loss":2.0}"#;
+        for without in [r#"{"steps":[0.5],"parameters":1,"loss":null}"#, r#"{"steps":[0.5],"parameters":1}"#]
+        {
+            assert!(turn(without, true).is_err(), "{without}");
+            assert_eq!(turn(without, false).unwrap(), None);
+        }
+        assert_eq!(turn(with, true).unwrap(), Some(2.0));
+        assert!(turn(with, false).is_err());
     }
 }

@@ -18,6 +18,8 @@ pub(super) struct Way {
     pub(super) name: String,
     ranks: u32,
     side: Side,
+    /// Whether it learns, and so has a loss.
+    trains: bool,
     /// Variables of its processes.
     variables: &'static [(&'static str, &'static str)],
 }
@@ -34,7 +36,7 @@ impl Way {
     /// Ours, with these keys.
     pub(super) fn ours(name: &str, ranks: u32, keys: &[&str]) -> Self {
         let keys = keys.iter().map(|key| (*key).to_owned()).collect();
-        Self { name: name.to_owned(), ranks, side: Side::Ours(keys), variables: &[] }
+        Self { name: name.to_owned(), ranks, side: Side::Ours(keys), trains: true, variables: &[] }
     }
 
     /// The same, saving at `root` every `interval` steps; 0 for never.
@@ -48,7 +50,18 @@ impl Way {
 
     /// Theirs, with these words.
     pub(super) fn torch(name: &str, ranks: u32, words: &[&'static str]) -> Self {
-        Self { name: name.to_owned(), ranks, side: Side::Torch(words.to_vec()), variables: &[] }
+        Self { name: name.to_owned(), ranks, side: Side::Torch(words.to_vec()), trains: true, variables: &[] }
+    }
+
+    /// Whether it learns.
+    #[cfg(test)]
+    pub(super) fn is_training(&self) -> bool {
+        self.trains
+    }
+
+    /// The same where it only computes, and learns nothing: it has no loss.
+    pub(super) fn without_training(self) -> Self {
+        Self { trains: false, ..self }
     }
 
     /// The same in processes with these variables, and so much more of a name.
@@ -104,7 +117,7 @@ impl Ground {
             }
             Ok(command)
         });
-        Turns::start(commands.collect::<Result<_, Error>>()?)
+        Turns::start(commands.collect::<Result<_, Error>>()?, way.trains)
     }
 
     fn ours(&self, way: &Way, keys: &[String], sizes: Sizes) -> Command {
