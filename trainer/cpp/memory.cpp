@@ -1,6 +1,7 @@
-// Counts the bytes of tensors by the thread that made them: an allocator before libtorch's own for the processor.
+// Counts the bytes of tensors by the thread that made them, by an allocator before libtorch's own for the processor; and says what
+// the C library does with memory that was freed.
 //
-// Invariants: nothing changes about where memory comes from; a block is counted off where it was counted on, whichever
+// Invariants: counting changes nothing about where memory comes from; a block is counted off where it was counted on, whichever
 // thread frees it; what was made before counting began is never counted.
 
 #include <c10/core/Allocator.h>
@@ -11,6 +12,11 @@
 #include <cstdio>
 #include <exception>
 #include <memory>
+
+#include <stdlib.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 namespace {
 
@@ -103,6 +109,21 @@ int ckpt_memory_counted(int64_t* now, int64_t* most, char* text, int room) {
 // From here on, the most is what there is now.
 int ckpt_memory_restart(char* text, int room) {
   return guarded(text, room, [] { mine()->most.store(mine()->now.load()); });
+}
+
+// Keeps freed memory for the next tensors: blocks of up to `largest` bytes come from the heap, and the heap shrinks only when more than
+// `most` bytes at its end are free; a thread's heap that lies in pieces keeps an empty one unless `ahead` bytes are free before it. Says
+// whether the C library does so; none but glibc is asked.
+int ckpt_memory_keep(int largest, int most, int ahead) {
+#ifdef __GLIBC__
+  return mallopt(M_MMAP_THRESHOLD, largest) == 1 && mallopt(M_TRIM_THRESHOLD, most) == 1 &&
+         mallopt(M_TOP_PAD, ahead) == 1;
+#else
+  (void)largest;
+  (void)most;
+  (void)ahead;
+  return 0;
+#endif
 }
 
 }

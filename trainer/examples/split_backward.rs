@@ -18,6 +18,7 @@ use trainer::{
     parallel::{Runtime, Tokens, TpOps, Whole},
     placement,
     stage::{Recompute, Stage, StageInputs},
+    torch::memory,
 };
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -32,6 +33,8 @@ const MODELS: [(&str, i64, i64); 3] = [
 fn main() -> Outcome<()> {
     let pairs: usize = std::env::args().nth(1).ok_or("split_backward PAIRS")?.parse()?;
     tch::set_num_threads(1);
+    // As a run does.
+    memory::keep_freed();
     for (sizes, rows, length) in MODELS {
         let measured = Ground::new(sizes, rows, length)?.pairs(pairs)?;
         let series = |of: fn(&Pair) -> f64| measured.iter().map(of).collect::<Vec<_>>();

@@ -132,6 +132,10 @@ impl Transport for Watched<'_> {
         self.watch.message(|| self.transport.recv(from, expect))
     }
 
+    fn expect(&self, from: usize, header: &Header) -> Result<()> {
+        self.transport.expect(from, header)
+    }
+
     fn flush(&self) -> Result<()> {
         self.watch.end();
         self.watch.message(|| self.transport.flush())

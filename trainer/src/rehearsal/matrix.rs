@@ -1,8 +1,8 @@
 //! What `cargo xtask virtual` measures: every schedule on several numbers of ranks, each with times that are all alike or with times of
 //! its own for each stage.
 //!
-//! Invariant: no action takes less than ten milliseconds, so that what a thread and its messages cost beside it stays below three percent on
-//! a machine that has nothing else to do. Processes over gloo cost more: on two cores the full matrix does not hold for them (see README).
+//! Invariant: no action takes less than ten milliseconds, so that what a rank and its messages cost beside it stays below three percent on
+//! a machine that has nothing else to do: also of eight processes over gloo on two cores, if the program is built optimised.
 
 use std::{fmt, time::Duration};
 

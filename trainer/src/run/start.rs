@@ -8,6 +8,7 @@ use crate::{
     config::{self, Comm, CommMode, Debug, MessageFault, Resolved, TransportKind, check_world},
     launch,
     rehearsal::Rehearsal,
+    torch::memory,
     transport::{self, Fault, Limits, ProcessTransport, Tamper, Transport, gloo, nccl},
 };
 
@@ -38,6 +39,7 @@ pub fn train_observed<O: Observer>(
     observe: impl Fn(usize) -> Result<O> + Sync,
 ) -> Result<Summary> {
     let (limits, way) = means(&job.config, ranks, terms)?;
+    memory::keep_freed();
     let Some(way) = way else { return run_threads(job, &limits, terms, observe) };
     let transport = join(way, ranks, &limits)?;
     let ended = observe(ranks.rank).and_then(|mut observer| run_rank(job, &transport, &mut observer, terms));

@@ -1,5 +1,6 @@
-//! [`Posted`]: receives that a schedule has posted and that nobody has needed yet. A RECV says where a message belongs; it is
-//! taken when a computation needs it, so that a rank never waits for one message while it could compute with another.
+//! [`Posted`]: receives that a schedule has posted and that nobody has needed yet. A RECV says where a message belongs, so that the
+//! transport can bring it meanwhile ([`Transport::expect`]); it is taken when a computation needs it, so that a rank never waits for
+//! one message while it could compute with another.
 //!
 //! Invariant: messages of one peer are taken in the order in which they were posted, which is the order in which it sends
 //! them (rule A of `schedule::Program`): what comes before the wanted one is taken with it. That a message lies untaken while

@@ -4,9 +4,11 @@
 //!
 //! Invariants: an action begins when its rank is free and what it needs has arrived, as in `schedule::simulate_program` with
 //! posted communication; it never takes less than its time; a transfer occupies neither side. What is measured besides is what
-//! threads, processes and the transport really cost.
+//! threads, processes and the transport really cost, and not that the system may let a sleeper lie for a while to wake several at
+//! once.
 
 mod clock;
+mod slack;
 mod times;
 
 pub use times::times;
@@ -72,6 +74,7 @@ impl<'a> VirtualRank<'a> {
         let (posted, arrived, defers) =
             (Posted::default(), HashMap::new(), posted::has_room(program, links.transport));
         let mut it = Self { links, placement, step, defers, posted, arrived, span: None };
+        let _punctual = slack::Punctual::begin();
         interpret(program, rank, &mut it)?;
         links.transport.flush()?;
         it.span.ok_or_else(|| Error::internal(format!("pipeline rank {rank} computed nothing")))
@@ -141,6 +144,7 @@ impl<'a> VirtualRank<'a> {
         let letter = Letter { stage: action.stage, kind, microbatch };
         let header = self.header(letter);
         if self.defers {
+            self.links.transport.expect(peer, &header)?;
             self.posted.post(peer, letter, header);
             return Ok(());
         }
@@ -175,7 +179,7 @@ fn duration(millis: f64) -> Duration {
     Duration::try_from_secs_f64(millis / 1000.0).unwrap_or_default()
 }
 
-/// The system wakes a sleeper a little late, never early.
+/// The system wakes a sleeper late, if only by a little, never early.
 fn sleep_until(end: Instant) {
     std::thread::sleep(end.saturating_duration_since(Instant::now()));
 }

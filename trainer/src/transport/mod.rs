@@ -142,6 +142,17 @@ pub trait Transport {
     /// `Peer` when it does not come in time, `Corrupt` when it is not the expected one.
     fn recv(&self, from: usize, expect: &Header) -> Result<Vec<Tensor>>;
 
+    /// Says that [`Transport::recv`] will be called for this message, after all that were announced before it: where the transport
+    /// can, it comes meanwhile. Takes the memory of the message's tensors. Once one is announced, those of the same peer that follow
+    /// are taken in the order of their announcements.
+    ///
+    /// # Errors
+    /// `Peer` when this rank or its connections have failed.
+    fn expect(&self, from: usize, header: &Header) -> Result<()> {
+        let _ = (from, header);
+        Ok(())
+    }
+
     /// Waits until everything that was sent has been taken.
     ///
     /// # Errors

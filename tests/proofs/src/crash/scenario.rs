@@ -4,7 +4,7 @@ use std::{fmt, num::NonZeroUsize, str::FromStr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use dcp::{
-    commit::{Action, Log, Seq, Verified},
+    commit::{Action, CommitError, Log, Seq, Verified, Void},
     retention::{self, GcOptions},
     store::{Put, object_path},
 };
@@ -357,13 +357,16 @@ fn busy_round(
     world.together(&things)
 }
 
-/// Notes in the log that the first checkpoint was verified.
+/// Notes in the log that the first checkpoint was verified; where somebody who collects has retired it by then, nothing is noted.
 fn note(world: &World, process: &Process) -> Outcome<()> {
     let mut log = Log::open_with(&process.root, process.options.clone()).map_err(text)?;
     let action = Action::Verified(Verified { checkpoint: Seq::FIRST, whole: true });
     let draft = log.draft(&label("main")?, action).map_err(text)?;
-    let seq = log.append(&draft).map_err(text)?.seq;
-    world.promise(Promise::Records(seq.get()));
+    match log.append(&draft) {
+        Ok(committed) => world.promise(Promise::Records(committed.seq.get())),
+        Err(CommitError::Rejected { void: Void::NoCheckpoint(Seq::FIRST) }) => {}
+        Err(error) => return Err(text(error)),
+    }
     Ok(())
 }
 

@@ -22,6 +22,15 @@ fn the_same_schedule_is_the_same_recording() {
 }
 
 #[test]
+fn whoever_is_there_at_once_every_schedule_is_carried_out() {
+    // In some, what one process notes something about was retired by another one that collects.
+    for n in 0..80 {
+        let recorded = Scenario::Busy.record(schedule(1, n), None);
+        assert!(recorded.unwrap_or_else(|error| panic!("schedule {n}: {error}")).is_some());
+    }
+}
+
+#[test]
 fn a_process_that_ends_before_it_is_killed_is_no_recording() {
     assert!(Scenario::Continued.record(10, None).unwrap().is_some());
     assert!(Scenario::Continued.record(9_999, None).unwrap().is_none());

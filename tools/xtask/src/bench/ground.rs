@@ -46,6 +46,23 @@ pub(super) fn load() -> Option<f64> {
     fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
 }
 
+/// Uses so much memory once, and frees it: what is measured next gets it again, with pages behind it. On a virtual machine whose host takes
+/// back what is free, the first touch of a page may cost several times as much as any later one (8 times, where this was written), and what
+/// is measured would be how long ago somebody else ran. One more than the gigabytes that a turn writes, as it has buffers too.
+pub(super) fn warm(gigabytes: &str) -> Result<(), Error> {
+    const PAGE: usize = 4096;
+    let whole =
+        gigabytes.parse::<f64>().ok().filter(|it| (0.0..1e6).contains(it)).ok_or_else(|| Error::Missing {
+            what: format!("a number of gigabytes in {gigabytes:?}"),
+            remedy: "give one, such as --gigabytes 3".to_owned(),
+        })?;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked above")]
+    let mut memory = vec![0_u8; ((whole + 1.0) * 1e9) as usize];
+    memory.iter_mut().step_by(PAGE).for_each(|byte| *byte = 1);
+    std::hint::black_box(&memory);
+    Ok(())
+}
+
 /// An empty folder.
 pub(super) fn fresh(folder: &Path) -> Result<(), Error> {
     if folder.exists() {

@@ -2,8 +2,9 @@
 //!
 //! The state is that of `tests/python/bench_reshard.py`: f32, the tensors of a model of the 1B class with both moments, from `dp2,tp2` (rows
 //! by columns) to `dp4` (rows). Method: one round that does not count, in which results are compared; then rounds in which every way
-//! has one turn, alone, each round beginning with another. What a round wrote is removed before the next. A ratio is the median of the
-//! ratios within a round.
+//! has one turn, alone, each round beginning with another. What a round wrote is removed before the next. In memory, every turn is given
+//! memory that has just been used (`ground::warm`; torch's ranks do that themselves, when they have started). A ratio is the median of
+//! the ratios within a round.
 //!
 //! ```text
 //!  memory   `ckpt reshard`, start-up included    torch: load under the new mesh, save    floor: read, two SHA-256, write; all cores
@@ -24,7 +25,7 @@ use std::process::Command;
 use serde::Serialize;
 
 use super::figure::{Figure, Target};
-use super::ground::{ckpt, fresh, load, number, program, scratch, text};
+use super::ground::{ckpt, fresh, load, number, program, scratch, text, warm};
 use super::measurement::{Measured, Spread, mebibytes};
 use super::rounds::Runs;
 use crate::error::Error;
@@ -170,6 +171,7 @@ impl Bench<'_> {
     fn in_memory(&self) -> Result<Vec<Figure>, Error> {
         let (mut amplification, mut alone) = (Vec::new(), Vec::new());
         let mut runs = Runs::measure(self.rounds(), &["ours", "torch", "relay"], |turn| {
+            warm(&self.options.gigabytes)?;
             let seconds = match turn.way {
                 "ours" => {
                     let took = self.measure(&self.reshard(&self.memory, &[]))?;

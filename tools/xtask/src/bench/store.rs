@@ -2,7 +2,8 @@
 //!
 //! Method: whoever saves is a process that lives as long as the measurement and holds the same tensors in memory; in a round every
 //! way has one turn, alone, each round beginning with another, so that a machine that slows down slows all of them. One round
-//! before them does not count. What a turn wrote is removed before the next. A ratio is the median of the ratios within a round.
+//! before them does not count. What a turn wrote is removed before the next; in memory, each is given memory that has just been used
+//! (`ground::warm`). A ratio is the median of the ratios within a round.
 //!
 //! ```text
 //!  save     ours (four processes; four threads)   torch (four gloo processes, `dcp.save`)   floor: SHA-256, two messages at once, and

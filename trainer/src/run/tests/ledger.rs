@@ -113,6 +113,9 @@ impl Transport for Counted {
     fn recv(&self, from: usize, expect: &Header) -> Result<Vec<Tensor>> {
         self.inner.recv(from, expect)
     }
+    fn expect(&self, from: usize, header: &Header) -> Result<()> {
+        self.inner.expect(from, header)
+    }
     fn flush(&self) -> Result<()> {
         self.inner.flush()
     }

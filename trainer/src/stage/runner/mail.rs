@@ -54,7 +54,10 @@ impl PipelineRunner<'_> {
         };
         let letter = Letter { stage: action.stage, kind, microbatch };
         match &mut self.posted {
-            Some(posted) => posted.post(peer, letter, expected),
+            Some(posted) => {
+                self.links.transport.expect(peer, &expected)?;
+                posted.post(peer, letter, expected);
+            }
             None => drop(self.mail.insert(letter, self.links.transport.recv(peer, &expected)?)),
         }
         Ok(())

@@ -18,6 +18,18 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "a chain of stages passes microbatches both ways", ranks: 4, step: None, run: chain },
     Case { name: "many messages may be in flight", ranks: 2, step: None, run: many },
     Case {
+        name: "foreseen messages are taken in whatever order their senders allow",
+        ranks: 3,
+        step: None,
+        run: foreseen,
+    },
+    Case {
+        name: "a foreseen message that nobody sends keeps nobody from leaving",
+        ranks: 2,
+        step: None,
+        run: never_sent,
+    },
+    Case {
         name: "an unexpected message is refused and both are named",
         ranks: 2,
         step: None,
@@ -128,6 +140,49 @@ fn order(transport: &dyn Transport) -> Result<()> {
             same("message", &found[0], &tensors[0])?;
         }
     }
+    transport.flush()
+}
+
+/// Ranks 1 and 2 send to rank 0, which has foreseen all but the last of each, and takes those of rank 2 first.
+fn foreseen(transport: &dyn Transport) -> Result<()> {
+    const MESSAGES: usize = 5;
+    let tensors = |from: usize, microbatch: usize| -> Result<[Tensor; 2]> {
+        Ok([floats(from * 100 + microbatch, 30 + microbatch)?, floats(0, 0)?])
+    };
+    let due = |from: usize, microbatch: usize| -> Result<Header> {
+        Ok(header(microbatch, Kind::Forward, &tensors(from, microbatch)?))
+    };
+    if transport.rank() > 0 {
+        for microbatch in 0..MESSAGES {
+            let tensors = tensors(transport.rank(), microbatch)?;
+            transport.send(0, &header(microbatch, Kind::Forward, &tensors), &tensors)?;
+        }
+        return transport.flush();
+    }
+    for microbatch in 0..MESSAGES - 1 {
+        [1, 2].into_iter().try_for_each(|from| transport.expect(from, &due(from, microbatch)?))?;
+    }
+    for from in [2, 1] {
+        for microbatch in 0..MESSAGES {
+            let found = transport.recv(from, &due(from, microbatch)?)?;
+            ensure(found.len() == 2, || format!("{} tensors", found.len()))?;
+            let sent = tensors(from, microbatch)?;
+            found.iter().zip(&sent).try_for_each(|(found, sent)| same("message", found, sent))?;
+        }
+    }
+    transport.flush()
+}
+
+fn never_sent(transport: &dyn Transport) -> Result<()> {
+    let tensors = [floats(1, 64)?];
+    let mine = header(0, Kind::Forward, &tensors);
+    let peer = 1 - transport.rank();
+    if transport.rank() == 0 {
+        transport.send(peer, &mine, &tensors)?;
+    } else {
+        transport.recv(peer, &mine)?;
+    }
+    transport.expect(peer, &header(1, Kind::Backward, &tensors))?;
     transport.flush()
 }
 

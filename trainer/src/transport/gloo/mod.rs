@@ -2,8 +2,8 @@
 //!
 //! gloo's sends are rendezvous: they end when the receiver takes. So a message is begun, and its tensors and works are kept
 //! until they are taken; two ranks that both send more to each other than may be under way before either receives wait until
-//! their time limit. gloo ends the process on a message that is longer than its buffer, which is why sizes are agreed on
-//! before (see `processes`), and takes one that is shorter without a word: see `processes::wire::tail`.
+//! their time limit. gloo ends the process on a message that is longer than its buffer, and takes one that is shorter without a
+//! word; so the tag of a tensor says how many bytes it has, and one of another size never meets the buffer.
 
 use std::{rc::Rc, time::Duration};
 
@@ -20,8 +20,20 @@ use crate::{
     torch::c10d::{C10dError, ProcessGroup, Status, Work},
 };
 
-/// Under which tensors go; labels have others.
-const TENSOR_TAG: i32 = 3;
+/// Under which tensors go that are too large for a tag of their own: they are posted after their label. Labels have tags below.
+const LARGE: i32 = 3;
+/// Below the number of bytes in a tag; no other tag has all of these bits.
+const SHIFT: u32 = 2;
+
+/// What tensors of so many bytes go under, and none of another size.
+fn sized(bytes: usize) -> Option<i32> {
+    let tag = i32::try_from(bytes).ok().filter(|bytes| *bytes > 0 && *bytes < 1 << (31 - SHIFT))?;
+    Some(tag << SHIFT | LARGE)
+}
+
+fn tag(tensor: &Tensor) -> i32 {
+    sized(tensor.numel() * tensor.kind().elt_size_in_bytes()).unwrap_or(LARGE)
+}
 
 /// Joins all ranks of a run, data over gloo.
 ///
@@ -58,10 +70,6 @@ impl Carrier for Gloo {
         Device::Cpu
     }
 
-    fn ends_short(&self) -> bool {
-        true
-    }
-
     fn lane(&self, _: &Core, meeting: &Meeting<'_>) -> Outcome<Rc<dyn Lane>> {
         Ok(Rc::new(Connections(Rc::clone(meeting.control))))
     }
@@ -92,11 +100,17 @@ impl Lane for Connections {
 
 impl Post for Connections {
     fn send(&self, tensor: Tensor, to: usize) -> Carried<Box<dyn Pending>> {
-        self.begin(|group| group.send(tensor, to, TENSOR_TAG))
+        let tag = tag(&tensor);
+        self.begin(|group| group.send(tensor, to, tag))
     }
 
     fn recv(&self, into: Tensor, from: usize) -> Carried<Box<dyn Pending>> {
-        self.begin(|group| group.recv(into, from, TENSOR_TAG))
+        let tag = tag(&into);
+        self.begin(|group| group.recv(into, from, tag))
+    }
+
+    fn ahead(&self, bytes: usize) -> bool {
+        bytes == 0 || sized(bytes).is_some()
     }
 }
 

@@ -68,6 +68,52 @@ fn gloo_ranks_name_every_message_that_goes_wrong() {
     }
 }
 
+/// The header of a message of so many numbers.
+fn message(microbatch: usize, count: i64) -> Header {
+    let (kind, shapes, dtype) = (Kind::Forward, vec![vec![count]], Dtype::Float);
+    Header { step: 1, stage: 1, microbatch, kind, shapes, dtype }
+}
+
+#[test]
+fn a_message_that_is_foreseen_passes_while_its_receiver_does_something_else() {
+    const COUNT: i64 = 1 << 20;
+    run(2, &limits(Duration::from_secs(60)), |rank| {
+        let world = rank.group("world", &[0, 1]).unwrap();
+        let sent = Tensor::arange(COUNT, (Dtype::Float, Device::Cpu));
+        if rank.rank() == 0 {
+            rank.send(1, &message(0, COUNT), std::slice::from_ref(&sent)).unwrap();
+            // Ends when all of it is taken, which the receiver does not ask for before the barrier.
+            rank.flush().unwrap();
+            return world.barrier(&purpose("it is there")).unwrap();
+        }
+        rank.expect(0, &message(0, COUNT)).unwrap();
+        world.barrier(&purpose("it is there")).unwrap();
+        assert_eq!(rank.recv(0, &message(0, COUNT)).unwrap(), [sent]);
+    });
+}
+
+#[test]
+fn taking_another_message_than_the_one_that_was_foreseen_is_refused() {
+    run(2, &limits(Duration::from_secs(60)), |rank| {
+        if rank.rank() == 0 {
+            return;
+        }
+        rank.expect(0, &message(0, 8)).unwrap();
+        let error = rank.recv(0, &message(1, 8)).unwrap_err().to_string();
+        for words in ["rank 1 takes", "microbatch 1 for stage 1", "has foreseen", "microbatch 0 for stage 1"]
+        {
+            assert!(error.contains(words), "{words}: {error}");
+        }
+    });
+}
+
+#[test]
+fn tensors_of_two_sizes_never_have_one_tag() {
+    let sizes = [1, 2, 3, 4, 8, 1023, 1024, (1 << 29) - 1].map(|bytes| sized(bytes).unwrap());
+    assert!(sizes.is_sorted_by(|one, next| one < next) && sizes.iter().all(|tag| *tag > LARGE));
+    assert_eq!([0, 1 << 29, usize::MAX].map(sized), [None; 3]);
+}
+
 #[test]
 fn large_collectives_work_without_frames_too() {
     let limits = Limits { check_purposes: false, ..limits(Duration::from_secs(60)) };

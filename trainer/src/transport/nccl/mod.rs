@@ -187,10 +187,6 @@ impl Carrier for Nccl {
         self.library.device()
     }
 
-    fn ends_short(&self) -> bool {
-        false
-    }
-
     fn lane(&self, core: &Core, meeting: &Meeting<'_>) -> Outcome<Rc<dyn Lane>> {
         let Meeting { key, members, index, deadline, .. } = *meeting;
         let communicator =

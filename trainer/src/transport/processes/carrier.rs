@@ -83,6 +83,13 @@ pub(in crate::transport) trait Post {
     /// # Errors
     /// What is refused at once.
     fn recv(&self, into: Tensor, from: usize) -> Carried<Box<dyn Pending>>;
+
+    /// Whether so many bytes may be received into before it is known what comes: a message of any other size must not go there,
+    /// and what never came must do no harm when all ends.
+    fn ahead(&self, bytes: usize) -> bool {
+        let _ = bytes;
+        false
+    }
 }
 
 /// What moves data.
@@ -92,10 +99,6 @@ pub(in crate::transport) trait Carrier {
 
     /// Where tensors must lie.
     fn device(&self) -> Device;
-
-    /// Whether a receive of more than was sent ends all the same, so that what is missing can be seen afterwards. Where it would
-    /// wait for ever, sizes are compared before.
-    fn ends_short(&self) -> bool;
 
     /// Connects the members of a group, which all call this.
     ///

@@ -5,7 +5,7 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     fmt,
     rc::Rc,
     sync::Arc,
@@ -14,6 +14,7 @@ use std::{
 
 use super::{
     carrier::{Carrier, Lane, Meeting, Pending},
+    incoming::Coming,
     marks::{Alarm, Marks, Wait},
 };
 use crate::{
@@ -56,6 +57,8 @@ pub(in crate::transport) struct Core {
     pub(super) serves: bool,
     /// Messages under way, oldest first. They hold connections open, so they go with them.
     pub(super) sent: RefCell<VecDeque<Sent>>,
+    /// Messages whose receive has begun, by peer, in order; as above.
+    pub(super) coming: RefCell<BTreeMap<usize, VecDeque<Coming>>>,
     pub(super) outbox: Outbox,
     pub(super) received: Numbers,
     pub(super) ledger: Ledger,
@@ -95,6 +98,7 @@ impl Core {
             restart,
             serves,
             sent: RefCell::default(),
+            coming: RefCell::default(),
             outbox,
             received: Numbers::default(),
             ledger,
@@ -234,6 +238,7 @@ impl Core {
         // First, so that nothing reads or writes tensors which are freed.
         self.carrier.close(self.broken.borrow().is_some());
         self.sent.borrow_mut().clear();
+        self.coming.borrow_mut().clear();
         self.slots.borrow_mut().drain(..).for_each(|slot| drop(slot.borrow_mut().take()));
     }
 

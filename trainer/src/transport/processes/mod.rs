@@ -7,8 +7,7 @@
 //!  carrier   what moves tensors: gloo (processors), NCCL (GPUs)   ── data
 //! ```
 //!
-//! A message is a label of fixed size under its own tag, then its tensors, one each: the receiver posts a buffer for a
-//! tensor only after it has compared the label, as no carrier survives a message of another size than its buffer.
+//! A message is a label of fixed size under its own tag, then its tensors, one each; how they are taken is in `incoming`.
 //! [`send`](Transport::send) begins them, keeps tensors and works until they are taken, and waits for the oldest message when there
 //! is no room for more, as `Mode` and `Limits::buffers` say.
 //!
@@ -21,6 +20,7 @@ mod carrier;
 mod core;
 mod frame;
 mod group;
+mod incoming;
 mod join;
 mod marks;
 #[cfg(test)]
@@ -35,7 +35,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tch::{Device, Kind as Dtype, Tensor};
+use tch::{Device, Tensor};
 
 pub use self::join::Ranks;
 pub(super) use self::{
@@ -47,7 +47,7 @@ pub(super) use self::{
 use self::{core::Sent, group::Member, marks::Wait};
 use super::{
     Group, Header, Traffic, Transport, check,
-    failure::{Failure, Order, Outcome},
+    failure::{Failure, Outcome},
     tamper::Parcel,
 };
 use crate::{
@@ -101,8 +101,8 @@ impl ProcessTransport {
         let Parcel { number, header, tensors } = parcel;
         let tensors = tensors.iter().map(|it| it.f_detach()?.f_contiguous());
         let tensors = tensors.collect::<std::result::Result<Vec<_>, _>>()?;
-        let marks = tensors.iter().map(|it| self.mark(it)).collect::<Outcome<_>>()?;
-        let label = wire::Label { header: header.clone(), number, marks };
+        let counts = tensors.iter().map(elements).collect();
+        let label = wire::Label { header: header.clone(), number, counts };
         let packed = wire::pack(&label).map_err(|why| Failure::Misuse(format!("{header}: {why}")))?;
         let mut labels = vec![(HEADER_TAG, Tensor::f_from_slice(&packed.fixed)?)];
         if !packed.rest.is_empty() {
@@ -157,100 +157,12 @@ impl ProcessTransport {
         self.core.marks.explain(&wait, error)
     }
 
-    fn take(&self, from: usize, expect: &Header) -> Outcome<Vec<Tensor>> {
-        check::peer(self.core.rank, self.core.world, from)?;
-        let what = format!("{expect} from rank {from}");
-        let _waiting = self.core.scene.wait(&what);
-        let deadline = Instant::now() + self.core.limit();
-        let words = |count, tag| {
-            let into = Tensor::f_zeros([count], (Dtype::Int64, Device::Cpu))?;
-            let posted = self.on_peers(|group| group.recv(into.shallow_clone(), from, tag))?;
-            let done = posted.and_then(|work| work.wait(left(deadline)));
-            done.map(|()| into).map_err(|error| self.explained(&what, from, error))
-        };
-        let found = self.label(from, words)?;
-        let order = Order { due: self.core.received.next(from), found: found.number };
-        check::header(from, self.core.rank, expect, &found.header, order)?;
-        let device = self.core.carrier.device();
-        let buffers = expect.shapes.iter().map(|shape| Tensor::f_empty(shape, (expect.dtype, device)));
-        let tensors = buffers.collect::<std::result::Result<Vec<_>, _>>()?;
-        self.before(from, &found, &tensors)?;
-        let post = || -> Carried<Vec<_>> {
-            let post = &self.peers()?.post;
-            let full = tensors.iter().filter(|tensor| tensor.numel() > 0);
-            full.map(|tensor| post.recv(tensor.shallow_clone(), from)).collect()
-        };
-        let done = post().and_then(|works| works.iter().try_for_each(|work| work.wait(left(deadline))));
-        done.map_err(|error| self.explained(&what, from, error))?;
-        self.whole(from, &found, &tensors)?;
-        self.core.ledger.received(&tensors);
-        Ok(tensors)
-    }
-
-    /// What the label says of a tensor beside its shape, so that the receiver finds out whether all of it came: its last
-    /// element, or how many there are where a receive of more than came would never end.
-    fn mark(&self, tensor: &Tensor) -> Outcome<i64> {
-        match self.core.carrier.ends_short() {
-            true => wire::tail(tensor),
-            false => Ok(i64::try_from(tensor.numel()).unwrap_or(i64::MAX)),
-        }
-    }
-
-    /// What is done before buffers are posted, so that a message which is cut short shows.
-    fn before(&self, from: usize, label: &wire::Label, buffers: &[Tensor]) -> Outcome<()> {
-        if self.core.carrier.ends_short() {
-            return buffers
-                .iter()
-                .zip(&label.marks)
-                .try_for_each(|(buffer, tail)| wire::unlike(buffer, *tail));
-        }
-        let lengths = buffers.iter().map(|it| i64::try_from(it.numel()).unwrap_or(i64::MAX));
-        self.all_there(from, label, lengths.map(Ok))
-    }
-
-    /// Whether all bytes came.
-    fn whole(&self, from: usize, label: &wire::Label, tensors: &[Tensor]) -> Outcome<()> {
-        match self.core.carrier.ends_short() {
-            true => self.all_there(from, label, tensors.iter().map(wire::tail)),
-            false => Ok(()),
-        }
-    }
-
-    fn all_there(
-        &self,
-        from: usize,
-        label: &wire::Label,
-        found: impl Iterator<Item = Outcome<i64>>,
-    ) -> Outcome<()> {
-        for (at, (found, mark)) in found.zip(&label.marks).enumerate() {
-            if found? != *mark {
-                let (to, header) = (self.core.rank, Box::new(label.header.clone()));
-                let found = format!("tensor {at} of them ends before its last element");
-                return Err(Failure::Cut { from, to, header, found });
-            }
-        }
-        Ok(())
-    }
-
     fn peers(&self) -> Carried<&Peers> {
         self.peers.as_ref().ok_or_else(|| C10dError {
             what: "messages",
             status: Status::Failed,
             why: "a world of one has no peers".to_owned(),
         })
-    }
-
-    /// Receives a label, by `words`, which receives so many of them under a tag.
-    fn label(&self, from: usize, words: impl Fn(i64, i32) -> Outcome<Tensor>) -> Outcome<wire::Label> {
-        let garbled = |why| Failure::Garbled { from, to: self.core.rank, why };
-        let mut fixed = [0; wire::WORDS];
-        words(i64::try_from(wire::WORDS).unwrap_or(0), HEADER_TAG)?.f_copy_data(&mut fixed, wire::WORDS)?;
-        let count = wire::rest(&fixed).map_err(garbled)?;
-        let mut rest = vec![0; count];
-        if count > 0 {
-            words(i64::try_from(count).unwrap_or(0), SHAPES_TAG)?.f_copy_data(&mut rest, count)?;
-        }
-        wire::unpack(&fixed, &rest).map_err(garbled)
     }
 
     fn on_peers<T>(
@@ -312,6 +224,10 @@ impl Transport for ProcessTransport {
         self.core.guarded(|| self.take(from, expect))
     }
 
+    fn expect(&self, from: usize, header: &Header) -> Result<()> {
+        self.core.guarded(|| self.foresee(from, header))
+    }
+
     fn flush(&self) -> Result<()> {
         self.core.guarded(|| self.drain())
     }
@@ -357,6 +273,10 @@ impl fmt::Debug for ProcessTransport {
             self.core.world
         )
     }
+}
+
+fn elements(tensor: &Tensor) -> i64 {
+    i64::try_from(tensor.numel()).unwrap_or(i64::MAX)
 }
 
 fn left(deadline: Instant) -> Duration {

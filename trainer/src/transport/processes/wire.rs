@@ -5,9 +5,9 @@
 //! header claims never makes the receiver allocate more than [`MOST_WORDS`] before the header is compared with the
 //! expected one.
 
-use tch::{Kind as Dtype, Tensor};
+use tch::Kind as Dtype;
 
-use crate::transport::{DTYPES, Header, Kind, failure::Outcome};
+use crate::transport::{DTYPES, Header, Kind};
 
 /// Words of the fixed header.
 pub(super) const WORDS: usize = 32;
@@ -17,8 +17,8 @@ const INLINE: usize = WORDS - HEAD;
 const HEAD: usize = 9;
 /// Most words of shapes: a million extents.
 const MOST_WORDS: usize = 1 << 20;
-/// Says "a header, version 2".
-const MAGIC: i64 = 0x636b_7074_6864_7232;
+/// Says "a header, version 3".
+const MAGIC: i64 = 0x636b_7074_6864_7233;
 
 /// What goes before the tensors of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,36 +27,8 @@ pub(super) struct Label {
     pub(super) header: Header,
     /// Its number among the messages of its sender to its receiver.
     pub(super) number: u64,
-    /// A word for each tensor by which the receiver sees that all of it came: its last element, see [`tail`], or how many
-    /// elements were sent.
-    pub(super) marks: Vec<i64>,
-}
-
-/// The bits of a tensor's last element, the rest of the word 0; 0 for none. gloo does not say how many bytes came: the
-/// receiver puts other bits where the last element goes, and finds these there unless the message was cut short.
-pub(super) fn tail(tensor: &Tensor) -> Outcome<i64> {
-    let mut bytes = [0; 8];
-    if let Some(last) = last(tensor)? {
-        last.f_copy_data_u8(&mut bytes, 1)?;
-    }
-    Ok(i64::from_le_bytes(bytes))
-}
-
-/// Puts other bits than `tail` where the last element of `tensor` goes.
-pub(super) fn unlike(tensor: &Tensor, tail: i64) -> Outcome<()> {
-    if let Some(mut last) = last(tensor)? {
-        let bytes = (!tail).to_le_bytes();
-        let bytes = bytes.get(..tensor.kind().elt_size_in_bytes()).unwrap_or(&bytes);
-        last.f_copy_(&Tensor::f_from_data_size(bytes, &[1], tensor.kind())?)?;
-    }
-    Ok(())
-}
-
-/// The last element of a contiguous tensor, as a view.
-fn last(tensor: &Tensor) -> Outcome<Option<Tensor>> {
-    let count = i64::try_from(tensor.numel()).unwrap_or(0);
-    let view = |at| tensor.f_view([-1_i64].as_slice())?.f_narrow(0, at, 1);
-    Ok((count > 0).then(|| view(count - 1)).transpose()?)
+    /// How many elements of each tensor follow: fewer than its shape says where the message is cut short.
+    pub(super) counts: Vec<i64>,
 }
 
 /// A header as it goes over the wire.
@@ -70,12 +42,12 @@ pub(super) struct Packed {
 
 /// Writes a header, or says why it can't be.
 pub(super) fn pack(label: &Label) -> Result<Packed, String> {
-    let Label { header, number, marks } = label;
+    let Label { header, number, counts } = label;
     let mut words = Vec::new();
-    for (shape, mark) in header.shapes.iter().zip(marks) {
+    for (shape, count) in header.shapes.iter().zip(counts) {
         words.push(word(shape.len())?);
         words.extend(shape);
-        words.push(*mark);
+        words.push(*count);
     }
     if words.len() > MOST_WORDS {
         return Err(format!("its shapes take {} words, and {MOST_WORDS} are allowed", words.len()));
@@ -129,31 +101,31 @@ pub(super) fn unpack(fixed: &[i64; WORDS], rest: &[i64]) -> Result<Label, String
     let count = number(*words, "words of shapes")?;
     let words = if count <= INLINE { inline.get(..count) } else { Some(rest) };
     let words = words.filter(|words| words.len() == count).ok_or("its shapes are cut short")?;
-    let (shapes, marks) = shapes(words, number(*tensors, "tensors")?)?;
+    let (shapes, counts) = shapes(words, number(*tensors, "tensors")?)?;
     let (stage, microbatch) = (number(*stage, "stage")?, number(*microbatch, "microbatch")?);
     let known: Option<&Dtype> = DTYPES.get(number(*dtype, "dtype")?);
     let dtype = *known.ok_or_else(|| format!("its dtype is {dtype}"))?;
     let header = Header { step: step.cast_unsigned(), stage, microbatch, kind, shapes, dtype };
-    Ok(Label { header, number: count_.cast_unsigned(), marks })
+    Ok(Label { header, number: count_.cast_unsigned(), counts })
 }
 
 type Shapes = (Vec<Vec<i64>>, Vec<i64>);
 
 fn shapes(mut words: &[i64], tensors: usize) -> Result<Shapes, String> {
-    let (mut found, mut marks) = (Vec::new(), Vec::new());
+    let (mut found, mut counts) = (Vec::new(), Vec::new());
     while let Some((rank, others)) = words.split_first() {
         let dimensions = number(*rank, "dimensions")?;
         let (shape, others) = others.split_at_checked(dimensions).ok_or("a shape is cut short")?;
-        let (mark, others) = others.split_first().ok_or("a shape is cut short")?;
+        let (count, others) = others.split_first().ok_or("a shape is cut short")?;
         if shape.iter().any(|extent| *extent < 0) {
             return Err(format!("a shape is {shape:?}"));
         }
         found.push(shape.to_vec());
-        marks.push(*mark);
+        counts.push(*count);
         words = others;
     }
     if found.len() == tensors {
-        Ok((found, marks))
+        Ok((found, counts))
     } else {
         Err(format!("{} shapes for {tensors} tensors", found.len()))
     }
@@ -185,9 +157,9 @@ mod tests {
             shapes in prop::collection::vec((prop::collection::vec(0_i64..1 << 40, 0..6), any::<i64>()), 0..12),
         ) {
             let kind = if forward { Kind::Forward } else { Kind::Backward };
-            let (shapes, marks) = shapes.into_iter().unzip();
+            let (shapes, counts) = shapes.into_iter().unzip();
             let header = Header { step, stage, microbatch, kind, shapes, dtype: DTYPES[dtype] };
-            let label = Label { header, number, marks };
+            let label = Label { header, number, counts };
             let packed = pack(&label).unwrap();
             prop_assert_eq!(rest(&packed.fixed).unwrap(), packed.rest.len());
             prop_assert_eq!(unpack(&packed.fixed, &packed.rest).unwrap(), label);
@@ -206,26 +178,6 @@ mod tests {
                 prop_assert_eq!(label.header.shapes.len(), usize::try_from(fixed[5]).unwrap());
             }
         }
-    }
-
-    #[test]
-    fn every_cut_of_a_tensor_shows_at_its_end() {
-        for dtype in DTYPES {
-            let whole = Tensor::arange(5, (dtype, tch::Device::Cpu)) - 2;
-            let (mut bytes, size) = (vec![0; whole.numel() * dtype.elt_size_in_bytes()], whole.numel());
-            whole.copy_data_u8(&mut bytes, size);
-            let stated = tail(&whole).unwrap();
-            for cut in 0..=bytes.len() {
-                let buffer = whole.zeros_like();
-                unlike(&buffer, stated).unwrap();
-                let mut found = vec![0; bytes.len()];
-                buffer.copy_data_u8(&mut found, size);
-                found[..bytes.len() - cut].copy_from_slice(&bytes[..bytes.len() - cut]);
-                let came = Tensor::from_data_size(&found, &[5], dtype);
-                assert_eq!(tail(&came).unwrap() == stated, cut == 0, "{dtype:?}, {cut} bytes missing");
-            }
-        }
-        assert_eq!(tail(&Tensor::zeros([0, 2], (Dtype::Float, tch::Device::Cpu))).unwrap(), 0);
     }
 
     #[test]

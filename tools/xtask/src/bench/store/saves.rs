@@ -7,6 +7,7 @@ use std::time::Instant;
 use serde::Deserialize;
 
 use super::{Bench, Figure, Target, fresh, text};
+use crate::bench::ground::warm;
 use crate::bench::rounds::Runs;
 use crate::bench::served::Served;
 use crate::error::Error;
@@ -31,6 +32,7 @@ pub(super) fn in_memory(bench: &Bench<'_>) -> Result<Vec<Figure>, Error> {
     let ways = ["processes", "threads", "torch", "copy"];
     let runs = Runs::measure(bench.rounds(), &ways, |turn| {
         fresh(&folder)?;
+        warm(&bench.options.gigabytes)?;
         let place = text(&folder)?;
         let took = match turn.way {
             "torch" => torch.go(place)?,
