@@ -181,11 +181,12 @@ impl Bench<'_> {
                 "torch" => {
                     let words = ["reshard", "torch", "theirs", "--gigabytes", &self.options.gigabytes];
                     let took = self.measure(&self.torch(&words))?;
-                    alone.push(took.by_its_own_clock().ok_or_else(|| Error::Missing {
-                        what: format!("torch's own time in {:?}", took.said),
-                        remedy: "`tests/python/bench_reshard.py` prints it last".to_owned(),
-                    })?);
-                    took.seconds
+                    let (warming, job) = own_clocks(&took.said).ok_or_else(|| Error::Missing {
+                        what: format!("torch's own times in {:?}", took.said),
+                        remedy: "`tests/python/bench_reshard.py` prints them last".to_owned(),
+                    })?;
+                    alone.push(job);
+                    took.seconds - warming
                 }
                 _ => self.relay()?,
             };
@@ -336,6 +337,13 @@ impl Bench<'_> {
     }
 }
 
+/// The last two lines of what torch's half prints: seconds in which it used memory once, and those of the job.
+fn own_clocks(said: &str) -> Option<(f64, f64)> {
+    let mut lines = said.lines().rev().map(str::parse::<f64>);
+    let job = lines.next()?.ok()?;
+    Some((lines.next()?.ok()?, job))
+}
+
 /// Bytes read for each byte needed, and bytes written for each of the state's, as the command says.
 fn amplification_of(took: &Measured) -> Result<(f64, f64), Error> {
     let said: serde_json::Value = serde_json::from_str(&took.said)
@@ -343,4 +351,15 @@ fn amplification_of(took: &Measured) -> Result<(f64, f64), Error> {
     let report = &said["result"]["report"];
     let needed = number(report, "bytes_needed")?;
     Ok((number(report, "bytes_read")? / needed, number(report, "bytes_written")? / needed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn torchs_warming_and_its_job_are_the_last_two_lines() {
+        assert_eq!(own_clocks("a warning\n1.5\n6.25\n"), Some((1.5, 6.25)));
+        assert_eq!((own_clocks("6.25"), own_clocks("x\n6.25"), own_clocks("")), (None, None, None));
+    }
 }
