@@ -108,7 +108,6 @@ mod tests {
         let before = page_faults();
         (0..rounds).for_each(|_| use_all());
         let faults = page_faults() - before;
-        println!("{faults} page faults");
         let anew = rounds * held * bytes / 4096;
         assert!(faults < anew / 4, "{faults} page faults, and {anew} if all came anew");
     }

@@ -4,6 +4,7 @@
 //!  join      the store at the master's address; who came        ─┐
 //!  marks     who lives and what it does, who failed, who left    ├─ control: libtorch's store, and gloo
 //!  wire      labels of messages      frame   of collectives     ─┘
+//!  incoming  messages on their way here: foreseen, compared, taken
 //!  carrier   what moves tensors: gloo (processors), NCCL (GPUs)   ── data
 //! ```
 //!
